@@ -11,6 +11,7 @@ import platform
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,20 +23,19 @@ PACKAGES = (
 )  # fmt: skip
 
 
-def _version(package: str) -> str | None:
+def _reading(read: Callable[[], Any]) -> Any:
+    """What an optional reading gives; None where it fails, however it fails."""
     try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
+        value = read()
+    except Exception:  # systems, drivers and bindings fail in their own ways, all of them mean unknown
         return None
+    return value.decode(errors="replace") if isinstance(value, bytes) else value
 
 
 def _first_line(path: str, start: str = "") -> str | None:
     """The first line of a file that begins with ``start``; None where there is none."""
-    try:
-        lines = Path(path).read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return None
-    return next((line.strip() for line in lines if line.startswith(start)), None) or None
+    text = _reading(lambda: Path(path).read_text(encoding="utf-8", errors="replace")) or ""
+    return next((line.strip() for line in text.splitlines() if line.startswith(start)), None) or None
 
 
 def cpu_name() -> str | None:
@@ -45,11 +45,8 @@ def cpu_name() -> str | None:
 
 
 def _memory_bytes() -> int | None:
-    try:
-        pages = os.sysconf("SC_PHYS_PAGES")
-        return os.sysconf("SC_PAGE_SIZE") * pages if pages > 0 else None
-    except (ValueError, OSError, AttributeError):
-        return None
+    pages = _reading(lambda: os.sysconf("SC_PHYS_PAGES")) or 0
+    return os.sysconf("SC_PAGE_SIZE") * pages if pages > 0 else None
 
 
 def _git(*arguments: str) -> subprocess.CompletedProcess[str] | None:
@@ -82,57 +79,43 @@ def _cuda_devices() -> list[dict[str, Any]]:
     devices = []
     for index in range(torch.cuda.device_count()):
         properties = torch.cuda.get_device_properties(index)
-        uuid = getattr(properties, "uuid", None)
         devices.append(
             {
                 "name": properties.name,
                 "memory_bytes": properties.total_memory,
                 "compute_capability": f"{properties.major}.{properties.minor}",
                 "multiprocessors": properties.multi_processor_count,
-                **_nvml(None if uuid is None else str(uuid)),
+                **_nvml(getattr(properties, "uuid", None)),
             }
         )
     return devices
 
 
-def _reading(read: Callable[[], Any]) -> Any:
-    """What an optional reading gives; None where it fails, however it fails."""
-    try:
-        value = read()
-    except Exception:  # drivers and bindings fail in their own ways, all of them mean unknown
-        return None
-    return value.decode(errors="replace") if isinstance(value, bytes) else value
-
-
-def _nvml(uuid: str | None) -> dict[str, Any]:
+def _nvml(uuid: Any) -> dict[str, Any]:
     """Driver version, clocks, power limit and temperature as NVML reads them; None where it cannot.
 
     The device is found by its UUID: NVML counts every device of the machine, torch only those it may see.
     """
-    figures: dict[str, Any] = dict.fromkeys(
-        ("driver", "sm_clock_hz", "sm_clock_max_hz", "memory_clock_hz", "power_limit_w", "temperature_c")
-    )
+    readings: dict[str, Callable[[], Any]] = {
+        "driver": lambda: pynvml.nvmlSystemGetDriverVersion(),
+        "sm_clock_hz": lambda: pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM) * 1_000_000,
+        "sm_clock_max_hz": lambda: pynvml.nvmlDeviceGetMaxClockInfo(handle, pynvml.NVML_CLOCK_SM) * 1_000_000,
+        "memory_clock_hz": lambda: pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_MEM) * 1_000_000,
+        "power_limit_w": lambda: pynvml.nvmlDeviceGetPowerManagementLimit(handle) / 1000,
+        "temperature_c": lambda: pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU),
+    }
     try:
         import pynvml
 
         pynvml.nvmlInit()
     except Exception:  # no bindings, no library, no driver, no permission
-        return figures
-    figures["driver"] = _reading(lambda: pynvml.nvmlSystemGetDriverVersion())
+        return dict.fromkeys(readings)
 
     def handle_of(kind: str) -> Any:
         return _reading(lambda: pynvml.nvmlDeviceGetHandleByUUID(f"{kind}-{uuid}"))
 
-    handle = None if uuid is None else handle_of("GPU") or handle_of("MIG")  # a slice has a UUID of its own
-    if handle:
-        readings = {
-            "sm_clock_hz": lambda: pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM) * 1_000_000,
-            "sm_clock_max_hz": lambda: pynvml.nvmlDeviceGetMaxClockInfo(handle, pynvml.NVML_CLOCK_SM) * 1_000_000,
-            "memory_clock_hz": lambda: pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_MEM) * 1_000_000,
-            "power_limit_w": lambda: pynvml.nvmlDeviceGetPowerManagementLimit(handle) / 1000,
-            "temperature_c": lambda: pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU),
-        }
-        figures |= {name: _reading(read) for name, read in readings.items()}
+    handle = handle_of("GPU") or handle_of("MIG")  # a slice has a UUID of its own
+    figures = {name: _reading(read) if handle or name == "driver" else None for name, read in readings.items()}
     _reading(lambda: pynvml.nvmlShutdown())
     return figures
 
@@ -154,7 +137,7 @@ def collect_environment() -> dict[str, Any]:
         "cuda": torch.version.cuda,
         "threads": torch.get_num_threads(),
         "thread_variables": {name: os.environ.get(name) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")},
-        "packages": {package: _version(package) for package in PACKAGES},
+        "packages": {package: _reading(partial(importlib.metadata.version, package)) for package in PACKAGES},
         "commit": commit,
         "uncommitted_changes": has_changes,
     }

@@ -15,8 +15,7 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -106,8 +105,12 @@ def best_flops(
     dtype = torch.float32 if dtype_name == "tfloat32" else getattr(torch, dtype_name)
     left = torch.ones((side, side), dtype=dtype, device=device)
     out = torch.empty_like(left)
-    with _tfloat32() if dtype_name == "tfloat32" else nullcontext():
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high" if dtype_name == "tfloat32" else before)
+    try:
         best_s, count = _best_s(lambda: torch.mm(left, left, out=out), size, clock, now)
+    finally:
+        torch.set_float32_matmul_precision(before)
     return 2.0 * side**3 / best_s, count
 
 
@@ -119,16 +122,6 @@ def _best_s(work: Callable[[], object], size: ProbeSize, clock: Clock, now: Call
     while len(samples) < FEWEST_SAMPLES or now() < end:
         samples += timed_marks(clock, [work])
     return min(samples), len(samples)
-
-
-@contextmanager
-def _tfloat32() -> Iterator[None]:
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("high")
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)
 
 
 def _rounded(rate: float) -> float:

@@ -1,7 +1,7 @@
 """Read a workload's prompts: JSONL, Spec-Bench ``question.jsonl``, ShareGPT JSON, or those shipped with the pair.
 
-A prompt is either plain text or a list of chat messages.  Of a conversation only what comes before the first answer
-is used: the answers in the file are another model's, and acceptance is measured on the target's own.  No torch here.
+Of a conversation only what comes before the first answer is used: the answers in the file are another model's, and
+acceptance is measured on the target's own.  No torch here.
 """
 
 from __future__ import annotations
@@ -22,22 +22,18 @@ _ROW_FORMS = 'one JSON object a line, e.g. {"prompt": "…"}, or one JSON list o
 class Prompt:
     """One prompt as the file gives it."""
 
-    text: str
-    """The user's words, or the text to continue."""
     messages: tuple[dict[str, str], ...]
-    """The same as chat messages, for tokenizers with a chat template."""
-    is_chat: bool
-    """True where the file holds turns or messages (then plain text is only a fallback)."""
+    """As chat messages; plain text is one of the user's."""
     category: str | None = None
 
+    @property
+    def text(self) -> str:
+        """What the messages say, for tokenizers without a chat template."""
+        return "\n\n".join(message["content"] for message in self.messages)
 
-def _chat(messages: list[dict[str, str]], category: str | None) -> Prompt:
-    text = "\n\n".join(message["content"] for message in messages)
-    return Prompt(text=text, messages=tuple(messages), is_chat=True, category=category)
 
-
-def _plain(text: str, category: str | None) -> Prompt:
-    return Prompt(text=text, messages=({"role": "user", "content": text},), is_chat=False, category=category)
+def _of_user(text: str, category: str | None) -> Prompt:
+    return Prompt(messages=({"role": "user", "content": text},), category=category)
 
 
 def _text_of(value: Any, where: str, field: str, *, may_be_blank: bool = False) -> str:
@@ -66,10 +62,10 @@ def _category(row: dict[str, Any], where: str) -> str | None:
 def _from_jsonl(row: dict[str, Any], where: str) -> Prompt:
     category = _category(row, where)
     if "messages" in row:
-        return _chat(_before_answer(row["messages"], where), category)
+        return Prompt(messages=_before_answer(row["messages"], where), category=category)
     for field in ("prompt", "text"):
         if field in row:
-            return _plain(_text_of(row[field], where, field), category)
+            return _of_user(_text_of(row[field], where, field), category)
     raise ValueError(
         f"{where}: expected the field 'prompt', 'text' or 'messages', got {', '.join(sorted(row)) or 'none'}"
     )
@@ -79,7 +75,7 @@ def _are_objects(value: Any, *keys: str) -> bool:
     return isinstance(value, list) and all(isinstance(one, dict) and set(keys) <= set(one) for one in value)
 
 
-def _before_answer(messages: Any, where: str) -> list[dict[str, str]]:
+def _before_answer(messages: Any, where: str) -> tuple[dict[str, str], ...]:
     """The messages up to the assistant's first, something of the user's among them."""
     if not _are_objects(messages, "role", "content"):
         raise ValueError(f"{where}: 'messages' must be a list of {{role, content}} objects")
@@ -91,14 +87,14 @@ def _before_answer(messages: Any, where: str) -> list[dict[str, str]]:
         found.append({"role": role, "content": _text_of(message["content"], where, f"messages[{index}].content")})
     if all(message["role"] == "system" for message in found):
         raise ValueError(f"{where}: 'messages' has nothing of the user before the first answer; remove the row")
-    return found
+    return tuple(found)
 
 
 def _from_spec_bench(row: dict[str, Any], where: str) -> Prompt:
     turns = row.get("turns")
     if not isinstance(turns, list) or not turns:
         raise ValueError(f"{where}: 'turns' must be a list with at least one text (Spec-Bench question.jsonl)")
-    return _chat([{"role": "user", "content": _text_of(turns[0], where, "turns[0]")}], _category(row, where))
+    return _of_user(_text_of(turns[0], where, "turns[0]"), _category(row, where))
 
 
 def _from_sharegpt(row: dict[str, Any], where: str) -> Prompt | None:
@@ -115,7 +111,7 @@ def _from_sharegpt(row: dict[str, Any], where: str) -> Prompt | None:
             messages.append({"role": "system" if turn["from"] == "system" else "user", "content": content})
     if all(message["role"] == "system" for message in messages):
         return None
-    return _chat(messages, None)
+    return Prompt(messages=tuple(messages))
 
 
 def _content(path: Path) -> str:

@@ -206,6 +206,11 @@ def words_for(model: type[BaseModel]) -> str:
     return _words(_schema_of(model))
 
 
+def field_words(model: type[BaseModel]) -> dict[str, str]:
+    """What each field of a section takes, by its key, in words that follow "expected "."""
+    return {key: _words(field) for key, field in _schema_of(model)["properties"].items()}
+
+
 def _words(schema: _Schema) -> str:
     """What a schema takes, in words that follow "expected "."""
     words = [word for word in _form_words(schema) if word]

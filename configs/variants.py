@@ -133,7 +133,6 @@ def _choices(pair: Mapping[str, Any], common: Mapping[str, tuple[Any, ...]]) -> 
 
 
 def _variants(pair: Mapping[str, Any], choices: Choices) -> Iterator[dict[str, Any]]:
-    """The pair with every combination of values, each under a name of its own."""
     for values in product(*choices.values()):
         variant = dict(pair)
         parts = [str(pair.get("name"))]

@@ -9,8 +9,7 @@ so a value between measured gammas is a guess, whose provenance is `ASSUMED`.
 
     cost_table("small, eager", {Point(batch_size=1, context=512): costs, …}).costs(8, [512, 700], [1, 2, 3])
 
-`draft_kind` gives C(gamma) by the kind of drafter; tokens per round and S treat all kinds alike. Draft trees are
-refused: a tree verifies more tokens than the gamma + 1 of a chain, so nothing here describes it.
+`draft_kind` gives C(gamma) by the kind of drafter, chains only:
 
     autoregressive   sum of gamma draft steps
     parallel         one pass for every gamma (multi-token prediction, Medusa), as many drafts as heads

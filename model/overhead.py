@@ -12,11 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from specgauge.model.checks import FloatArray, positive_numbers, positive_times_s
+from specgauge.model.checks import BoolArray, FloatArray, positive_numbers, positive_times_s
 from specgauge.model.speedup import speedup, with_overhead_s
 
 _STEPS = 1000
@@ -104,28 +105,24 @@ def fit_overhead(
         return speedup(tokens_per_round, t_decode_s=t_decode_s, t_round_s=t_round_s)
 
     predicted, loo = speedups(overhead), np.where(np.isnan(left_out), np.nan, speedups(left_out))
-    errors, loo_errors = np.abs(predicted / measured - 1), np.abs(loo / measured - 1)
-    summaries = []
-    for group in dict.fromkeys(labels.tolist()):
-        rows = np.flatnonzero(labels == group)
-        summaries.append(
-            GroupOverhead(
-                group=group,
-                rows=rows.size,
-                t_overhead_s=float(overhead[rows[0]]),
-                mean_abs_error=float(errors[rows].mean()),
-                worst_abs_error=float(errors[rows].max()),
-                loo_mean_abs_error=float(loo_errors[rows].mean()) if rows.size > 1 else None,
-                loo_worst_abs_error=float(loo_errors[rows].max()) if rows.size > 1 else None,
-            )
-        )
-    fitted = loo_errors[~np.isnan(loo_errors)]
+
+    def errors(rows: BoolArray) -> dict[str, Any]:
+        own, others = (np.abs(values[rows] / measured[rows] - 1) for values in (predicted, loo))
+        others = others[~np.isnan(others)]
+        return {
+            "mean_abs_error": float(own.mean()),
+            "worst_abs_error": float(own.max()),
+            "loo_mean_abs_error": float(others.mean()) if others.size else None,
+            "loo_worst_abs_error": float(others.max()) if others.size else None,
+        }
+
+    groups_of = {group: labels == group for group in dict.fromkeys(labels.tolist())}
     return OverheadFit(
-        groups=tuple(summaries),
-        mean_abs_error=float(errors.mean()),
-        worst_abs_error=float(errors.max()),
-        loo_mean_abs_error=float(fitted.mean()) if fitted.size else None,
-        loo_worst_abs_error=float(fitted.max()) if fitted.size else None,
+        groups=tuple(
+            GroupOverhead(group=group, rows=int(rows.sum()), t_overhead_s=float(overhead[rows][0]), **errors(rows))
+            for group, rows in groups_of.items()
+        ),
+        **errors(np.ones(labels.size, dtype=np.bool_)),
         t_overhead_s=overhead,
         speedup=predicted,
         loo_speedup=loo,

@@ -1,6 +1,6 @@
 """The sampling chain in numpy, from logits to the probabilities a token is drawn from, and the numbers that draw it.
 
-The twin of transformers' chain for what runs without torch. Active processors apply in transformers' order,
+Active processors apply in transformers' order,
 
     repetition_penalty -> temperature -> top_k -> top_p -> min_p -> draw        (temperature 0: -> argmax)
 
@@ -57,35 +57,29 @@ class SamplingSettings:
             _check_number("top_p", self.top_p, "a number in (0, 1] (1 or null is off)", above=0.0, high=1.0)
         if self.min_p is not None:
             _check_number("min_p", self.min_p, "a number in [0, 1] (0 or null is off)", low=0.0, high=1.0)
+        whole = (int, np.integer)
         if self.top_k is not None:
-            _check_integer("top_k", self.top_k, 0, "an integer >= 0 (0 or null is off)")
-        _check_integer("min_tokens_to_keep", self.min_tokens_to_keep, 1, "an integer >= 1")
+            _check_number("top_k", self.top_k, "an integer >= 0 (0 or null is off)", low=0, kinds=whole)
+        _check_number("min_tokens_to_keep", self.min_tokens_to_keep, "an integer >= 1", low=1, kinds=whole)
 
 
 def _check_number(
     name: str,
-    value: object,
+    value: Any,
     allowed: str,
     *,
     low: float = -math.inf,
     above: float = -math.inf,
     high: float = math.inf,
+    kinds: tuple[type, ...] = (int, float, np.integer, np.floating),
 ) -> None:
-    is_number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
-    if not (is_number and math.isfinite(float(value)) and low <= value <= high and value > above):  # type: ignore[arg-type, operator]
-        raise ValueError(f"sampling.{name}: expected {allowed}, got {value!r}")
-
-
-def _check_integer(name: str, value: object, low: int, allowed: str) -> None:
-    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < low:
+    is_number = isinstance(value, kinds) and not isinstance(value, bool)
+    if not (is_number and low <= value <= high and value > above and value < math.inf):
         raise ValueError(f"sampling.{name}: expected {allowed}, got {value!r}")
 
 
 def active_processors(settings: SamplingSettings) -> tuple[str, ...]:
-    """Names of the processors that can change the outcome, in transformers' order.
-
-    At temperature 0 only the repetition penalty can move an argmax; top-k, top-p and min-p always keep the maximum.
-    """
+    """Names of the processors that can change the outcome; of an argmax only the repetition penalty can."""
     greedy = settings.temperature == 0
     active = {
         "repetition_penalty": settings.repetition_penalty != 1,
@@ -153,12 +147,11 @@ def one_hot_argmax(scores: NDArray[Any]) -> NDArray[Any]:
 
 
 def effectively_greedy(settings: SamplingSettings, probs: ArrayLike) -> str | None:
-    """Why a drawing setting always takes the argmax on these rows, in words; None when it does not.
+    """Why a drawing setting always takes the argmax on these rows, in words; None when it does not, or openly does.
 
     probs: (..., V), the model's probabilities before temperature and filters (after the repetition penalty, if there is
-    one). The chain is run on them; the reason names the first processor after which every row has all its mass on the
-    argmax. Equal maxima are never greedy: top-k keeps them all, and top-p keeps the highest of them.
-    Temperature 0 is greedy openly, so the answer is None.
+    one). The reason names the first processor after which every row has all its mass on the argmax; equal maxima are
+    never greedy.
     """
     if settings.temperature == 0:
         return None
@@ -314,16 +307,9 @@ def uniforms(
 
 
 def inverse_cdf(probs: ArrayLike, u: ArrayLike) -> NDArray[np.int64]:
-    """The token that uniform u picks: the lowest index whose cumulative mass exceeds u times the total.
+    """The token that uniform u picks, (...): the lowest index whose cumulative mass exceeds u times the total.
 
-    A token without mass is never picked.
-
-    Args:
-        probs: (..., V), non-negative masses that need not be normalised.
-        u: (...) in [0, 1), broadcast against the leading axes of probs.
-
-    Returns:
-        int64 (...).
+    probs (..., V) need not be normalised; u (...) in [0, 1) broadcasts against its leading axes.
 
     Raises:
         ValueError: negative or non-finite masses, rows without mass, or u outside [0, 1).

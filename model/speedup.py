@@ -279,7 +279,12 @@ def best_gamma(speedups: ArrayLike, gammas: ArrayLike, allowed: ArrayLike | None
     Raises:
         ValueError: lengths that differ and for an allowed S that is not a number.
     """
-    return _choose(speedups, gammas, allowed, tolerance=0.0)
+    return recommended_gamma(speedups, gammas, allowed, tolerance=0.0)
+
+
+def nearest_gamma(gamma: int, gammas: Iterable[int]) -> int:
+    """The one of `gammas` that is nearest to a γ, the smaller of two; ValueError where there is none."""
+    return min(gammas, key=lambda one: (abs(one - gamma), one))
 
 
 def recommended_gamma(
@@ -290,15 +295,6 @@ def recommended_gamma(
     tolerance: float = RECOMMENDED_TOLERANCE,
 ) -> IntArray:
     """The smallest gamma whose S is at least (1 - tolerance) of the largest; shapes and errors as `best_gamma`."""
-    return _choose(speedups, gammas, allowed, tolerance=tolerance)
-
-
-def nearest_gamma(gamma: int, gammas: Iterable[int]) -> int:
-    """The one of `gammas` that is nearest to a γ, the smaller of two; ValueError where there is none."""
-    return min(gammas, key=lambda one: (abs(one - gamma), one))
-
-
-def _choose(speedups: ArrayLike, gammas: ArrayLike, allowed: ArrayLike | None, *, tolerance: float) -> IntArray:
     candidates = whole_numbers("gammas", gammas, minimum=0)
     if candidates.ndim != 1 or candidates.size == 0 or np.any(np.diff(candidates) <= 0):
         raise ValueError(f"gammas: expected a rising list of whole numbers, got {candidates.tolist()}")

@@ -1,32 +1,28 @@
-"""A prediction held against what was decoded: errors of ratios, rounds expected and taken, speeds of one cell.
+"""A prediction held against what was decoded: errors of ratios, the fastest γ, and rounds expected and counted.
+
+`ratio_error`: clusters are prompts; what one does to both ratios cancels.
 
     r = (Σ a / Σ b) / (Σ c / Σ d) − 1
     influence of cluster p on log(1 + r):  f (a_p − A b_p) / Σ a − g (c_p − C d_p) / Σ c,  A = Σ a / Σ b,  C = Σ c / Σ d
 
-What one cluster (prompt) does to both ratios cancels; one that only one of them has counts for that one.  f and g are
-√(n / (n − 1)) with the n clusters of their side; the interval is Student's, with Satterthwaite's degrees of freedom.
-Nominal 95 % intervals covered the truth in 93.5 to 95.1 % of 1,500 simulated experiments each, 3 to 48 clusters a side.
+f and g are √(n / (n − 1)) with the n clusters of their side; the interval is Student's, with Satterthwaite's degrees of
+freedom.  Nominal 95 % covered the truth in 93.5 to 95.1 % of 1,500 simulated experiments each, 3 to 48 clusters a side.
 
-    ratio_error({0: (12.0, 4.0), 1: (9.0, 3.0)}, {0: (11.0, 4.0), 1: (9.0, 3.0)}).value
+`PairedSpeeds`: which of the γ decoded side by side was fastest, and what another loses; n blocks, G gammas.
 
-Which γ was fastest among those decoded side by side, and what another one loses against it, block by block.
-
-    speed(γ)         = Σ_b committed_b(γ) / Σ_b seconds_b(γ)
-    share of best(γ) = speed(γ) / max_γ' speed(γ')              over the same blocks
+    share of best(γ) = speed(γ) / max_γ' speed(γ'),      speed(γ) = Σ_b committed_b(γ) / Σ_b seconds_b(γ)
 
 The largest speed is sought anew in every replicate, so that the interval also covers which γ is the best.  *On these
 prompts*, decoded again, blocks are drawn within each prompt (or batch of prompts); *on others like them*, prompts are
 drawn with all their blocks.  Both are widened by √(n / (n - 1)) · t / z, with n blocks of a prompt, or n prompts.
 
-Whether the rounds a decoder counted agree with those the one-pass estimate expects on the very texts it wrote.
+`round_check`: given a text, the expected rounds Σ v_t (`specgauge.model.acceptance.renewal`) are the exact mean of what
+the decoder that wrote it would count.
 
     z = Σ_p (counted_p − expected_p) / (√P · standard deviation of the differences)          P prompts
 
-Given a text, the expected rounds Σ v_t (`specgauge.model.acceptance.renewal`) are the exact mean of what the decoder
-that wrote it would count.  z is held against Student's t of P − 1 degrees: few prompts prove little, and neither does
-the same difference in a few (a tie within rounding flips a greedy draft, and costs that text a round).
-
-n blocks, G gammas.
+It is held against Student's t of P − 1 degrees: few prompts prove little, and neither does the same difference in a few
+(a tie within rounding flips a greedy draft, and costs that text a round).
 """
 
 from __future__ import annotations

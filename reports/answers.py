@@ -103,7 +103,6 @@ class Answers:
         return Headline(tone=tone, sentence=_headline(answers, counts), detail=" ".join(detail), counts=counts)
 
     def _rows(self, one: RecommendationRow) -> Curve:
-        """The predictions behind an answer."""
         return self.curves.get(one.setting, {}).get(one.point, ())
 
     def _shown_gamma(self, one: RecommendationRow) -> int | None:
@@ -118,7 +117,6 @@ class Answers:
         return [row for one in members for row in self._rows(one) if row.gamma == self._shown_gamma(one)]
 
     def _best(self, answers: Sequence[RecommendationRow]) -> str:
-        """The answer with the largest speed-up, and what was measured there."""
         top = max(answers, key=lambda one: one.speedup.value or 0.0)
         measured = self._measured([top])
         return (
@@ -268,7 +266,6 @@ def _headline(answers: Sequence[RecommendationRow], counts: Mapping[str, int]) -
 
 
 def _remarks(counts: Mapping[str, int], unanswered: int, label: str) -> Iterator[str]:
-    """Sentences on the cells where speculation does not pay or nothing is known, and what every speed-up is."""
     if counts[SPECULATE] and counts[DO_NOT]:
         yield f"It does not pay in {counts[DO_NOT]}."
     if counts[SPECULATE] and counts[UNDECIDED]:

@@ -74,8 +74,6 @@ def series_styles(names: Iterable[str]) -> dict[str, SeriesStyle]:
     return {name: series_style(index) for index, name in enumerate(dict.fromkeys(names))}
 
 
-# ---------------------------------------------------------------------------------------------------------------- S(γ)
-
 _TALLEST_INTERVAL, _TALLEST_MEASURED = 1.5, 1.2
 _BESIDE, _COLUMN = 0.12, 0.45
 """How far right of its γ a measured point stands, so that it does not hide the predicted one, and the last of them."""
@@ -96,10 +94,8 @@ def speedup_domain(predictions: Iterable[PredictionRow], measured: Iterable[Vali
     values = [1.0, *(value for value, _, _ in rows if value is not None)]
     lows = [low for value, low, _ in rows if value is not None and low is not None]
     highs = [high for value, _, high in rows if value is not None and high is not None]
-    low = max(min(values + lows), min(values) / _TALLEST_INTERVAL)
-    high = min(max(values + highs), max(values) * _TALLEST_INTERVAL)
-    room = _ROOM * (high - low) or 0.1
-    return max(0.0, low - room), high + room
+    low, high = _domain(values, lows, highs, _TALLEST_INTERVAL)
+    return max(0.0, low), high
 
 
 def draw_speedup(
@@ -142,8 +138,6 @@ def draw_speedup(
         )
     return hover
 
-
-# ---------------------------------------------------------------------------------------------------------------- cost
 
 _BAR = 0.62
 
@@ -199,9 +193,6 @@ def draw_cost(axes: Axes, series: Series, styles: Mapping[str, SeriesStyle], uni
     return hover
 
 
-# ---------------------------------------------------------------------------------------------------------- acceptance
-
-
 def draw_acceptance(
     axes: Axes,
     series: Mapping[str, Values],
@@ -228,8 +219,6 @@ def draw_acceptance(
         )
     return hover
 
-
-# ------------------------------------------------------------------------------------------------------------ heat map
 
 _MAP = LinearSegmentedColormap.from_list("speedup", ["#a64e0a", "#e9a368", "#f5f4f2", "#70add6", "#085192"])
 """Orange below 1, blue above, nearly white at 1; at its strongest where twice as fast or half as fast."""
@@ -289,17 +278,16 @@ def draw_heat_map(
     """The cells over `batch_sizes` (rows, smallest below) and `contexts` (columns), and the break-even line."""
     rows, columns = sorted(batch_sizes, reverse=True), sorted(contexts)
     empty = HeatCell(speedup=None, gamma=None, note=NO_DATA)
+    grid = [[cells.get(Point(batch_size=b, context=c), empty) for c in columns] for b in rows]
     words = []
-    for down, batch_size in enumerate(rows):
-        for across, context in enumerate(columns):
-            cell = cells.get(Point(batch_size=batch_size, context=context), empty)
+    for down, (batch_size, row) in enumerate(zip(rows, grid, strict=True)):
+        for across, (context, cell) in enumerate(zip(columns, row, strict=True)):
             _draw_cell(axes, across, down, cell)
             found = cell.note
             if cell.speedup is not None:
                 found = f"{speedup(cell.speedup)} at γ = {cell.gamma}{cell.note and f', {cell.note}'}"
             words.append(f"batch {batch_size}, context {context}: {found}")
-    grid = [[cells.get(Point(batch_size=b, context=c), empty).speedup for c in columns] for b in rows]
-    for path in break_even_lines(grid):
+    for path in break_even_lines([[cell.speedup for cell in row] for row in grid]):
         x, y = zip(*path, strict=True)
         axes.plot(x, y, color=WHITE, linewidth=5, gid="contour-edge", zorder=3)
         axes.plot(x, y, color=BLACK, linewidth=2.5, gid="contour", zorder=3)
@@ -340,8 +328,6 @@ def draw_colour_key(axes: Axes) -> Hover:
     return {}
 
 
-# ------------------------------------------------------------------------------------------------------------- scatter
-
 _LONGEST_BAR = 1.25
 Ends = tuple[float | None, float | None]
 
@@ -369,10 +355,7 @@ def scatter_domain(points: Sequence[ScatterPoint]) -> tuple[float, float]:
     """A range for both axes that shows every point, and the intervals unless they dwarf them."""
     values = [value for point in points for value in (point.x, point.y)]
     ends = [end for point in points for end in (*point.x_ends, *point.y_ends) if end is not None]
-    low = max(min(values + ends), min(values) / _LONGEST_BAR)
-    high = min(max(values + ends), max(values) * _LONGEST_BAR)
-    room = _ROOM * (high - low) or 0.1
-    return low - room, high + room
+    return _domain(values, ends, ends, _LONGEST_BAR)
 
 
 def draw_scatter(axes: Axes, points: Sequence[ScatterPoint]) -> Hover:
@@ -392,7 +375,12 @@ def draw_scatter(axes: Axes, points: Sequence[ScatterPoint]) -> Hover:
     return hover
 
 
-# --------------------------------------------------------------------------------------------------------------- shared
+def _domain(values: list[float], lows: list[float], highs: list[float], longest: float) -> tuple[float, float]:
+    """A range that shows every value, and the ends of intervals up to `longest` times the outermost, with room."""
+    low = max(min(values + lows), min(values) / longest)
+    high = min(max(values + highs), max(values) * longest)
+    room = _ROOM * (high - low) or 0.1
+    return low - room, high + room
 
 
 def _gamma_axis(axes: Axes, series: Series) -> None:
@@ -438,7 +426,6 @@ def _draw_band(axes: Axes, x: Sequence[int], low: Values, high: Values, style: S
 
 
 def _draw_markers(axes: Axes, x: Values, y: Values, colour: str, shape: str, gid: str, size: float) -> None:
-    """Filled markers with an edge in the page's colour; hollow ones and rings in their own."""
     kind = gid.partition(" ")[0]
     face = {"dots": colour, "ring": "none"}.get(kind, COLOURS["page"])
     edge, width = (COLOURS["page"], 1.0) if kind == "dots" else (colour, 2.0 if kind == "ring" else 1.6)

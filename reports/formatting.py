@@ -15,13 +15,8 @@ from specgauge.model.settings import Point
 
 UNKNOWN = "–"
 """What is printed for a value that is not known."""
-
-TIMES = "\u202f×"
-"""A narrow no-break space and the multiplication sign, as in `1.42 ×`."""
-
-PER_CENT = "\u202f%"
-"""A narrow no-break space and the sign, as in `12 %`."""
-
+TIMES, PER_CENT = "\u202f×", "\u202f%"
+"""Behind a narrow no-break space, as in `1.42 ×` and `12 %`."""
 _NOT_TEXT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 _TIME_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
 _SIGNIFICANT_DIGITS = 3
@@ -32,11 +27,9 @@ class TimeUnit:
     """A unit and a number of decimals shared by a column of times."""
 
     seconds: float
-    """Length of the unit in seconds."""
     name: str
     """`s`, `ms` or `µs`."""
     decimals: int
-    """Digits printed after the point."""
 
     def text(self, value_s: float | None) -> str:
         """`value_s` (seconds) in this unit, without the unit's name."""
@@ -171,7 +164,6 @@ def printable(text: str) -> str:
 
 
 def _with_minus(digits: str) -> str:
-    """With a real minus, as long as a plus."""
     return digits.replace("-", "−")
 
 

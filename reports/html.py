@@ -44,7 +44,7 @@ def write_report(run_dir: Path, out: Path | None = None) -> Path:
         ValueError: no run there, one of its files is damaged, or `out` cannot be a file.
         StorageError: the disk refused the write; an older report stays.
     """
-    page = render_report(read_report_data(run_dir))
+    values = page_values(read_report_data(run_dir))
     target = run_dir / REPORT if out is None else out
     if target.is_dir():
         raise ValueError(f"{target}: is a directory, a file name is expected (for example {target / REPORT})")
@@ -54,26 +54,15 @@ def write_report(run_dir: Path, out: Path | None = None) -> Path:
         raise ValueError(f"{target}: holds what a run measured, another file name is expected (for example {REPORT})")
     if not target.parent.is_dir():
         raise ValueError(f"{target}: the folder {target.parent} does not exist; make it first, or give another --out")
-    write_text_atomically(target, page)
-    return target
-
-
-def render_report(data: ReportData) -> str:
-    """The page of a run, UTF-8 text without a character HTML has no place for."""
     css = Markup((Path(__file__).parent / "report.css").read_text(encoding="utf-8").strip())
-    page = _template().render(css=css, version=__version__, **page_values(data))
-    return printable(page) + "\n"
+    write_text_atomically(target, printable(_template().render(css=css, version=__version__, **values)) + "\n")
+    return target
 
 
 @cache
 def _template() -> jinja2.Template:
-    """The page's template, read and compiled once a process."""
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=False,
-    )
+    files = jinja2.FileSystemLoader(Path(__file__).parent)
+    environment = jinja2.Environment(loader=files, autoescape=True, undefined=jinja2.StrictUndefined)
     return environment.get_template("report.jinja")
 
 
@@ -81,12 +70,8 @@ def page_values(data: ReportData) -> dict[str, Any]:
     """Everything the template prints."""
     config = data.config
     by_setting, decoded = curves(data.predictions), validated(data.validation)
-    answers = Answers(
-        recommendations=data.recommendations,
-        curves=by_setting,
-        validated=decoded,
-        confidence=config.precision.confidence,
-    )
+    confidence = config.precision.confidence
+    answers = Answers(recommendations=data.recommendations, curves=by_setting, validated=decoded, confidence=confidence)
     samplings, unanswered = _sampling_names(data), _unanswered(data)
     acceptance = acceptance_curves(data.acceptance, by_setting or _configured(data), config)
     spent_s = sum(one.device_s for one in data.lines if one.device_s is not None)
@@ -102,7 +87,7 @@ def page_values(data: ReportData) -> dict[str, Any]:
         "no_answer": sentence(data.gaps[0].remedy) if data.gaps else "",
         "colour_key": sections.colour_key(),
         "warnings": findings(data, by_setting),
-        "confidence": percent(config.precision.confidence),
+        "confidence": percent(confidence),
         "wanted": f"±{percent(config.precision.relative_ci, 1)}",
         "speedups": sections.speedup_blocks(by_setting, data.recommendations, samplings, decoded),
         "is_measured": bool(decoded),
@@ -114,7 +99,7 @@ def page_values(data: ReportData) -> dict[str, Any]:
         "acceptances": sections.acceptance_blocks(acceptance, samplings),
         "predictions": prediction_table(by_setting, chosen_gammas(data.recommendations)),
         "broken": broken_table(data.timings),
-        "timings": timing_table(data.timings, config.precision.confidence),
+        "timings": timing_table(data.timings, confidence),
         "spent": duration(spent_s) if spent_s > 0 else "",
         "environment": [*environment_facts(data.environment), *compilation_facts(data.lines)],
         "config_text": data.config_text,
@@ -122,7 +107,6 @@ def page_values(data: ReportData) -> dict[str, Any]:
 
 
 def _settings(data: ReportData, answers: Answers) -> list[dict[str, Any]]:
-    """One entry a setting: its name, what its sampling is, its answers and its heat map."""
     grid = data.config.grid
     groups = answers.groups(grid.batch_size, grid.context)
     batch_sizes = sorted({*grid.batch_size, *(one.batch_size for one in data.recommendations)})
@@ -167,7 +151,6 @@ def _sampling_names(data: ReportData) -> list[str]:
 
 
 def _configured(data: ReportData) -> list[Setting]:
-    """The settings that the configuration asks for."""
     config = data.config
     return [
         Setting(
@@ -185,7 +168,6 @@ def _configured(data: ReportData) -> list[Setting]:
 
 
 def _unanswered(data: ReportData) -> int:
-    """Cells to be measured that the recommendations have no number for."""
     wanted: dict[str, set[Point]] = {}
     for cell in plan_cells(data.config):
         wanted.setdefault(cell.pair, set()).add(Point(batch_size=cell.batch_size, context=cell.context))
@@ -196,7 +178,6 @@ def _unanswered(data: ReportData) -> int:
 
 
 def _machine(environment: Mapping[str, Any]) -> str:
-    """The device's name, and on a CPU the processor's."""
     name = environment.get("device")
     if name == "cpu" and environment.get("cpu"):
         cores = environment.get("cpu_cores")
@@ -233,7 +214,6 @@ def _leaves(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str,
 
 
 def _with_unit(name: str, value: Any) -> tuple[str, str]:
-    """A leaf's name without its unit suffix, and its value with the unit."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         for suffix, scale, unit in _UNITS:
             if name.endswith(suffix):

@@ -160,7 +160,6 @@ def _attribute(name: str, value: str, used: set[str]) -> Mapping[str, str]:
 
 
 def _add_hover(root: ElementTree.Element, hover: Hover) -> None:
-    """Give the marks of every class their texts, in the order in which they were drawn."""
     for name, texts in hover.items():
         for mark, text in zip(_marks(root, name), texts, strict=True):
             title = ElementTree.Element("title")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from specgauge.model.settings import Point, Setting
 from specgauge.reports.formatting import count, sentence
@@ -101,25 +101,17 @@ def read_report_data(run_dir: Path) -> ReportData:
     )
 
 
-class _Predicted(NamedTuple):
-    """The rows of predictions.csv, recommendation.yaml and validation.csv."""
-
-    predictions: Sequence[PredictionRow] = ()
-    recommendations: Sequence[RecommendationRow] = ()
-    decoded: Sequence[ValidationRow] = ()
-    warnings: Sequence[WarningRow] = ()
+_Predicted = tuple[Sequence[PredictionRow], Sequence[RecommendationRow], Sequence[ValidationRow], Sequence[WarningRow]]
 
 
 def _predicted(run: Run, lines: Sequence[JournalLine]) -> _Predicted:
     """What is predicted: as written, or, where the run stopped before, made from what it has."""
     if _is_predicted(run):
-        return _Predicted(
-            run.rows(PredictionRow), run.rows(RecommendationRow), run.rows(ValidationRow), run.rows(WarningRow)
-        )
+        return run.rows(PredictionRow), run.rows(RecommendationRow), run.rows(ValidationRow), run.rows(WarningRow)
     if not lines:
-        return _Predicted()
+        return (), (), (), ()
     found, where = predict(run), str(run.path)
-    return _Predicted(
+    return (
         [row_of(PredictionRow, row, where) for row in found.rows],
         [row_of(RecommendationRow, row, where) for row in found.recommendations],
         [row_of(ValidationRow, row, where) for row in (*found.validation, *found.policies)],
@@ -132,7 +124,6 @@ def _is_predicted(run: Run) -> bool:
 
 
 def _gaps(run: Run, lines: Sequence[JournalLine]) -> Iterator[WarningRow]:
-    """Parts of the run that are not there."""
 
     def gap(code: str, message: str) -> WarningRow:
         return WarningRow(code=code, message=message, remedy=RESUME)
@@ -212,7 +203,6 @@ def findings(data: ReportData, curves: Curves) -> list[WarningRow]:
 
 
 def _optimistic(curves: Curves) -> Iterator[WarningRow]:
-    """Speed-ups without the overhead of a round."""
     rows = known_rows(curves)
     unknown = [row for row in rows if row.t_overhead_s is None]
     if unknown:

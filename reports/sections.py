@@ -9,28 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from markupsafe import Markup
-from matplotlib.axes import Axes
 
 from specgauge.model.settings import Point, Setting
-from specgauge.reports.figures import (
-    DASHED,
-    NO_DATA,
-    HeatCell,
-    SeriesStyle,
-    draw_acceptance,
-    draw_colour_key,
-    draw_cost,
-    draw_heat_map,
-    draw_speedup,
-    series_styles,
-    speedup_domain,
-)
+from specgauge.reports import figures
 from specgauge.reports.formatting import point_words, speedup
 from specgauge.reports.inline_svg import Hover, Size, inline_figure
 from specgauge.reports.records import DO_NOT, SPECULATE, UNDECIDED, Curve, Curves, Validated, best_of
 from specgauge.reports.summaries import AcceptanceCurve, conditional, cost_bars, cost_domain
+from specgauge.reports.tables import common_fields, setting_heading
 from specgauge.sweeps.store.schema import RecommendationRow
 
 MOST_PANELS = 24
@@ -79,24 +68,27 @@ class Block:
 
 def setting_titles(settings: Iterable[Setting]) -> dict[Setting, str]:
     """The block of every setting, alike for those that differ by sampling only: a title of what differs otherwise."""
-    names = {"pair": "pair {}", "mode": "mode {}", "draft_sampling": "draft sampling {}", "acceptance_rule": "{} rule"}
     settings = list(settings)
-    varied = {part: name for part, name in names.items() if len({getattr(one, part) for one in settings}) > 1}
-    return {one: ", ".join(name.format(getattr(one, part)) for part, name in varied.items()) for one in settings}
+    unnamed = {"sampling", *common_fields(settings)}
+    return {one: setting_heading(one, unnamed) for one in settings}
 
 
 def panel(
-    draw: Callable[[Axes], Hover],
+    draw: Callable[..., Hover],
     caption: str,
     size: Size,
     *,
     key: str,
     titles: tuple[str, str, str],
     marks: Sequence[str] = (),
+    **drawn: Any,
 ) -> Panel:
-    """A panel under its caption; `titles` are those of the figure (for those who do not see it) and of its two axes."""
+    """What `draw` makes of `drawn`, under its caption.
+
+    `titles` are those of the figure (for those who do not see it) and of its two axes.
+    """
     title, x_title, y_title = titles
-    svg = inline_figure(draw, size, key=key, title=title, x_title=x_title, y_title=y_title)
+    svg = inline_figure(partial(draw, **drawn), size, key=key, title=title, x_title=x_title, y_title=y_title)
     return Panel(caption=caption, svg=svg, marks=marks)
 
 
@@ -104,13 +96,13 @@ def speedup_blocks(
     curves: Curves, recommendations: Iterable[RecommendationRow], samplings: Sequence[str], validated: Validated
 ) -> list[Block]:
     """S(γ) of every point, a block for every pair, mode, draft sampling and rule, with what was measured."""
-    styles = series_styles(samplings)
+    styles = figures.series_styles(samplings)
     decided = {(one.setting, one.point): one for one in recommendations if one.speedup.value is not None}
     blocks = []
     for order, (title, members) in enumerate(_by_title(curves).items()):
         decoded = [row for row in validated.values() if row.setting in members]
         rows = [row for points in members.values() for curve in points.values() for row in curve]
-        y_range = speedup_domain(rows, decoded)
+        y_range = figures.speedup_domain(rows, decoded)
         shown = [point for point in _points(members) if any(map(best_of, _series(members, point).values()))]
         panels = []
         for point in shown:
@@ -120,14 +112,17 @@ def speedup_blocks(
             to_use = {name: one.gamma for name, one in answers.items() if one.decision == SPECULATE and one.gamma}
             panels.append(
                 panel(
-                    partial(
-                        draw_speedup, series=series, styles=styles, to_use=to_use, measured=measured, y_range=y_range
-                    ),
+                    figures.draw_speedup,
                     where,
                     _SIZES[_columns(shown)],
                     key=f"speedup-{order}-{point.batch_size}-{point.context}",
                     titles=(f"Speed-up by γ, {where}", _GAMMA, "speed-up over plain decoding"),
                     marks=[f"{name}: {_answer_words(one)}" for name, one in answers.items()],
+                    series=series,
+                    styles=styles,
+                    to_use=to_use,
+                    measured=measured,
+                    y_range=y_range,
                 )
             )
         legend = [
@@ -145,7 +140,7 @@ def speedup_blocks(
 
 def cost_blocks(curves: Curves, samplings: Sequence[str]) -> list[Block]:
     """The cost of a round at every point; settings with equal costs (one timing chain) share a block."""
-    styles = series_styles(samplings)
+    styles = figures.series_styles(samplings)
     blocks: list[Block] = []
     for title, members in _by_cost(curves).items():
         points = [point for point in _points(members) if cost_bars(_series(members, point))]
@@ -155,11 +150,15 @@ def cost_blocks(curves: Curves, samplings: Sequence[str]) -> list[Block]:
         unit, top = domain
         panels = [
             panel(
-                partial(draw_cost, series=_series(members, point), styles=styles, unit=unit, top=top),
+                figures.draw_cost,
                 point_words(point),
                 _SIZES[_columns(points)],
                 key=f"cost-{len(blocks)}-{point.batch_size}-{point.context}",
                 titles=(f"Cost of a round by γ, {point_words(point)}", _GAMMA, f"{unit.name} per round"),
+                series=_series(members, point),
+                styles=styles,
+                unit=unit,
+                top=top,
             )
             for point in points
         ]
@@ -179,7 +178,7 @@ def cost_blocks(curves: Curves, samplings: Sequence[str]) -> list[Block]:
 
 def acceptance_blocks(acceptance: Sequence[AcceptanceCurve], samplings: Sequence[str]) -> list[Block]:
     """Survival and conditional acceptance by position, a block for every pair, draft sampling and rule."""
-    styles = series_styles(samplings)
+    styles = figures.series_styles(samplings)
     titles = setting_titles(one.setting for one in acceptance)
     grouped: dict[str, list[AcceptanceCurve]] = {}
     for one in acceptance:
@@ -187,21 +186,24 @@ def acceptance_blocks(acceptance: Sequence[AcceptanceCurve], samplings: Sequence
     blocks = []
     for order, (title, members) in enumerate(grouped.items()):
         survival = {one.setting.sampling: one.survival for one in members}
-        intervals = {one.setting.sampling: (one.low, one.high) for one in members}
+        ends = {one.setting.sampling: (one.low, one.high) for one in members}
         steps = {name: conditional(values) for name, values in survival.items()}
         plots = {
-            "Survival: drafts 1 to i are all accepted": partial(draw_acceptance, series=survival, intervals=intervals),
-            "Acceptance of draft i, given all before it": partial(draw_acceptance, series=steps, intervals={}),
+            "Survival: drafts 1 to i are all accepted": (survival, ends),
+            "Acceptance of draft i, given all before it": (steps, {}),
         }
         panels = [
             panel(
-                partial(draw, styles=styles),
+                figures.draw_acceptance,
                 words,
                 _SIZES[2],
                 key=f"acceptance-{order}-{place}",
                 titles=(words, "position of the draft in its round", "probability"),
+                series=series,
+                intervals=intervals,
+                styles=styles,
             )
-            for place, (words, draw) in enumerate(plots.items())
+            for place, (words, (series, intervals)) in enumerate(plots.items())
         ]
         legend = [*_series_legend(styles, survival), LegendEntry(words="interval", kind="band")]
         blocks.append(Block(title=title, legend=legend, panels=panels, columns=2))
@@ -226,10 +228,10 @@ def heat_map(
             best = best_of(curve)
             if best is not None:
                 note: str = answers[point].decision if point in answers else ""
-                cells[point] = HeatCell(speedup=best.speedup, gamma=best.gamma, note=note)
+                cells[point] = figures.HeatCell(speedup=best.speedup, gamma=best.gamma, note=note)
             else:
-                note = next((row.status for row in curve if row.status != "ok"), NO_DATA)
-                cells[point] = HeatCell(speedup=None, gamma=None, note=note)
+                note = next((row.status for row in curve if row.status != "ok"), figures.NO_DATA)
+                cells[point] = figures.HeatCell(speedup=None, gamma=None, note=note)
     left, right, top, bottom = 58, 8, 20, 40
     across, down = _CELL_WIDTH * len(contexts), _CELL_HEIGHT * len(batch_sizes)
     beyond = max(0, _AXIS_TITLE_WIDTH - across)
@@ -241,14 +243,14 @@ def heat_map(
         top=top,
         bottom=bottom,
     )
-    draw = partial(draw_heat_map, cells=cells, batch_sizes=batch_sizes, contexts=contexts)
+    draw = partial(figures.draw_heat_map, cells=cells, batch_sizes=batch_sizes, contexts=contexts)
     return inline_figure(draw, size, key=key, title=title, x_title="context, tokens", y_title="batch size", fixed=True)
 
 
 def colour_key() -> Markup:
     """A strip that explains the colours of the heat maps."""
     return inline_figure(
-        draw_colour_key,
+        figures.draw_colour_key,
         Size(width=256, height=32, left=20, right=20, top=0, bottom=20),
         key="colour-key",
         title="Colours",
@@ -303,12 +305,11 @@ def _answer_words(one: RecommendationRow) -> str:
     return f"{what}, {speedup(one.speedup.value)}"
 
 
-def _series_legend(styles: Mapping[str, SeriesStyle], names: Iterable[str]) -> list[LegendEntry]:
-    """A line with its marker for every series."""
+def _series_legend(styles: Mapping[str, figures.SeriesStyle], names: Iterable[str]) -> list[LegendEntry]:
     return [
         LegendEntry(
             words=name,
-            kind="curve dashed" if styles[name].line == DASHED else "curve",
+            kind="curve dashed" if styles[name].line == figures.DASHED else "curve",
             role=styles[name].role,
             glyph=GLYPHS[styles[name].marker][0],
         )
@@ -316,5 +317,5 @@ def _series_legend(styles: Mapping[str, SeriesStyle], names: Iterable[str]) -> l
     ]
 
 
-def _marker_entry(style: SeriesStyle, words: str) -> LegendEntry:
+def _marker_entry(style: figures.SeriesStyle, words: str) -> LegendEntry:
     return LegendEntry(words=words, kind="", role=style.role, glyph=GLYPHS[style.marker][0])

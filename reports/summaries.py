@@ -48,13 +48,8 @@ class AcceptanceCurve:
     """Accepted over verified drafts."""
     alpha_omega: float | None
     """The α that gives Ω."""
-    prompts: int
-    texts: int
-    positions: int
-    null_share: float
-    """Share of positions whose acceptance is unknown: the token lies outside the recomputed support."""
-    repeated_ngrams: float | None
-    """Mean share of 4-grams that occurred before in the same text."""
+    texts: RecordedTexts
+    """What all of it rests on."""
 
 
 def acceptance_curves(
@@ -74,6 +69,9 @@ def _curve(texts: RecordedTexts, setting: Setting, config: Config) -> Acceptance
     gamma = max(config.grid.gamma)
     rounds = texts.rounds(setting, gammas=[gamma], max_new_tokens=config.workload.max_new_tokens)
     omega = finite_or_none(rounds.tokens_per_round()[0])
+    alpha = None
+    if omega is not None and 1 <= omega <= gamma + 1:
+        alpha = float(alpha_from_tokens_per_round(omega, gamma))
     low, high = _intervals(rounds, config)
     return AcceptanceCurve(
         setting=setting,
@@ -84,14 +82,8 @@ def _curve(texts: RecordedTexts, setting: Setting, config: Config) -> Acceptance
         tokens_per_round=omega,
         alpha_overlap=alpha_overlap(texts.overlaps(setting)),
         alpha_accepted=alpha_accepted(rounds.accepted, rounds.tested),
-        alpha_omega=float(alpha_from_tokens_per_round(omega, gamma))
-        if omega is not None and 1 <= omega <= gamma + 1
-        else None,
-        prompts=texts.prompts,
-        texts=int(texts.padded.lengths.size),
-        positions=texts.positions,
-        null_share=texts.null_share,
-        repeated_ngrams=texts.repeated_share(),
+        alpha_omega=alpha,
+        texts=texts,
     )
 
 

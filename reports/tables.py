@@ -7,7 +7,7 @@ Output: `Table`s of plain text for the template, which escapes it.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import TypeAlias, TypeVar
 
 from specgauge.model.arms import Arm
@@ -102,8 +102,7 @@ def prediction_table(curves: Curves, chosen: Chosen) -> Table | None:
         ("A_γ", lambda row: number(row.full_acceptance)),
         *(_time_column(unit, rows, name, title) for name, title in _TIME_COLUMNS.items()),
     ]
-    common = common_fields(list(curves))
-    notes, numbers = common_notes(common), len(columns)
+    notes: list[str] = []
     known = [row for row in rows if row.status == "ok"]
     provenance, labels = {_provenance(row) for row in known}, {row.label for row in known}
     if len(provenance) > 1:
@@ -114,12 +113,7 @@ def prediction_table(curves: Curves, chosen: Chosen) -> Table | None:
         columns.append(("label", lambda row: row.label or UNKNOWN))
     else:
         notes += [f"every speed-up is {words}" for words in labels if words]
-    return Table(
-        caption="; ".join(notes),
-        columns=[title for title, _ in columns],
-        groups=row_groups(curves, columns, common, chosen),
-        words=frozenset({4, *range(numbers, len(columns))}),
-    )
+    return point_table(curves, columns, notes, words=("mark", "provenance", "label"), chosen=chosen)
 
 
 def _mark(row: PredictionRow) -> str:
@@ -131,7 +125,6 @@ def _mark(row: PredictionRow) -> str:
 def _time_column(
     unit: TimeUnit, rows: Iterable[PredictionRow], name: str, title: str
 ) -> tuple[str, Callable[[PredictionRow], str]]:
-    """A column of times in a shared unit, with decimals of its own."""
     fitted = unit.fitted(getattr(row, name) for row in rows)
     return f"{title}, {unit.name}", lambda row: fitted.text(getattr(row, name))
 
@@ -161,11 +154,11 @@ def acceptance_table(acceptance: Sequence[AcceptanceCurve]) -> Table | None:
         ("α, overlap", lambda one: number(one.alpha_overlap, 3)),
         ("α, accepted", lambda one: number(one.alpha_accepted, 3)),
         ("α, from Ω", lambda one: number(one.alpha_omega, 3)),
-        ("prompts", lambda one: str(one.prompts)),
-        ("texts", lambda one: str(one.texts)),
-        ("positions", lambda one: str(one.positions)),
-        ("unknown", lambda one: percent(one.null_share)),
-        ("repeated 4-grams", lambda one: percent(one.repeated_ngrams)),
+        ("prompts", lambda one: str(one.texts.prompts)),
+        ("texts", lambda one: str(one.texts.padded.lengths.size)),
+        ("positions", lambda one: str(one.texts.positions)),
+        ("unknown", lambda one: percent(one.texts.null_share)),
+        ("repeated 4-grams", lambda one: percent(one.texts.repeated_share())),
     ]
     rows = [Row(cells=[text(one) for _, text in columns]) for one in acceptance]
     return Table(columns=[title for title, _ in columns], groups=[RowGroup(heading="", rows=rows)], words=words)
@@ -223,19 +216,25 @@ def broken_table(cells: Sequence[CellTimings]) -> Table | None:
 
 
 def _arm_words(arm: str) -> str:
-    """The arm in the report's symbols."""
     parsed = Arm.parse(arm)
     return _ARMS[parsed.kind].format(parsed.gamma)
 
 
-def row_groups(
+def point_table(
     rows: Mapping[Setting, Mapping[Point, Sequence[_Row]]],
     columns: Columns[_Row],
-    common: Mapping[str, str],
+    notes: Iterable[str] = (),
+    *,
+    words: Collection[str] = (),
+    wide: Collection[str] = (),
     chosen: Chosen = (),
-) -> list[RowGroup]:
-    """A group of rows for every setting and point."""
-    return [
+) -> Table:
+    """A group of rows for every setting and point, under what all settings share and the `notes`.
+
+    `words` and `wide` are titles of columns.
+    """
+    common = common_fields(list(rows))
+    groups = [
         RowGroup(
             heading=f"{setting_heading(setting, common)} · {point_words(point)}",
             rows=[
@@ -249,6 +248,14 @@ def row_groups(
         for setting, points in rows.items()
         for point, own in points.items()
     ]
+    titles = [title for title, _ in columns]
+    return Table(
+        caption="; ".join([*(_NAMES[name].format(value) for name, value in common.items()), *notes]),
+        columns=titles,
+        groups=groups,
+        words=frozenset(place for place, title in enumerate(titles) if title in words),
+        wide=frozenset(place for place, title in enumerate(titles) if title in wide),
+    )
 
 
 def common_fields(settings: Sequence[Setting]) -> dict[str, str]:
@@ -260,16 +267,9 @@ def common_fields(settings: Sequence[Setting]) -> dict[str, str]:
     }
 
 
-def common_notes(common: Mapping[str, str]) -> list[str]:
-    """What all settings share, in words."""
-    return [_NAMES[name].format(value) for name, value in common.items()]
-
-
-def setting_heading(setting: Setting, common: Mapping[str, str]) -> str:
-    """A setting, named by what `common_fields` leaves out."""
-    return ", ".join(
-        _NAMES[part.name].format(getattr(setting, part.name)) for part in fields(setting) if part.name not in common
-    )
+def setting_heading(setting: Setting, common: Collection[str]) -> str:
+    """A setting, named by the fields that are not in `common`."""
+    return ", ".join(words.format(getattr(setting, name)) for name, words in _NAMES.items() if name not in common)
 
 
 def _cell_words(cell: Cell, cells: Sequence[CellTimings]) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from specgauge.reports.figures import Ends, ScatterPoint, SeriesStyle, draw_scatter, is_open, marker, series_styles
 from specgauge.reports.formatting import (
@@ -36,8 +35,7 @@ from specgauge.reports.tables import (
     Table,
     chosen_gammas,
     common_fields,
-    common_notes,
-    row_groups,
+    point_table,
     setting_heading,
 )
 from specgauge.sweeps.analysis.validation import OTHER_CONTEXTS, ValidationSummary
@@ -102,12 +100,10 @@ def validation_section(data: ReportData, samplings: Sequence[str]) -> Validation
 
 
 def _unbroken(words: str) -> str:
-    """Text in which no line breaks between a number and its per-cent sign, or before the number of a γ."""
     return words.replace(" %", PER_CENT).replace("γ = ", "γ\u00a0=\u00a0")
 
 
 def _forced(rows: Sequence[ValidationRow]) -> str:
-    """A notice on the rows whose texts are not the target's, with the reasons."""
     forced = [row for row in rows if not row.lossless]
     if not forced:
         return ""
@@ -181,11 +177,12 @@ def scatter_blocks(rows: Sequence[ValidationRow], samplings: Sequence[str]) -> l
     for order, (title, members) in enumerate(grouped.items()):
         panels = [
             panel(
-                partial(draw_scatter, points=points),
+                draw_scatter,
                 caption,
                 _SQUARE,
                 key=f"validation-{order}-{place}",
                 titles=(caption, f"{how} {what}", y_title),
+                points=points,
             )
             for place, (caption, y_title, how, what, y_name, x_name) in enumerate(_SCATTERS)
             if (points := list(_scatter_points(members, y_name, x_name, how, styles, sizes)))
@@ -264,8 +261,7 @@ def validation_table(rows: Sequence[ValidationRow], chosen: Chosen) -> Table:
         ("whole requests", lambda row: speedup(row.speedup_whole)),
         (_LOSSLESS, _lossless),
     ]
-    common = common_fields([row.setting for row in rows])
-    notes = common_notes(common)
+    notes: list[str] = []
     fitted, lossless = {row.overhead_from for row in rows}, {_lossless(row) for row in rows}
     if len(fitted) == 1:
         columns = [column for column in columns if column[0] != _FITTED]
@@ -273,14 +269,8 @@ def validation_table(rows: Sequence[ValidationRow], chosen: Chosen) -> Table:
     if len(lossless) == 1:
         columns = [column for column in columns if column[0] != _LOSSLESS]
         notes += [f"{'every' if words == _YES else 'no'} row is lossless{words.lstrip('yesno')}" for words in lossless]
-    titles = [title for title, _ in columns]
-    return Table(
-        caption="; ".join(notes),
-        columns=titles,
-        groups=row_groups(by_point(rows, _gamma), columns, common, chosen),
-        words=frozenset(titles.index(name) for name in (_FITTED, _LOSSLESS) if name in titles),
-        wide=frozenset(titles.index(name) for name in (_LOSSLESS,) if name in titles),
-    )
+    grouped = by_point(rows, _gamma)
+    return point_table(grouped, columns, notes, words=(_FITTED, _LOSSLESS), wide=(_LOSSLESS,), chosen=chosen)
 
 
 def _gamma(row: ValidationRow) -> int:
@@ -317,29 +307,21 @@ _POLICY_COLUMNS: Columns[ValidationRow] = [
 
 def policy_table(rows: Sequence[ValidationRow]) -> Table | None:
     """Every adaptive policy decoded, the fastest of a point first; None without any."""
-    if not rows:
-        return None
-    common = common_fields([row.setting for row in rows])
-    return Table(
-        caption="; ".join(common_notes(common)),
-        columns=[title for title, _ in _POLICY_COLUMNS],
-        groups=row_groups(by_point(rows, lambda row: -(row.speedup_measured or 0.0)), _POLICY_COLUMNS, common),
-        words=frozenset({0}),
-    )
+    grouped = by_point(rows, lambda row: -(row.speedup_measured or 0.0))
+    return point_table(grouped, _POLICY_COLUMNS, words=("policy",)) if rows else None
 
 
 def baseline_table(rows: Sequence[ValidationRow]) -> Table | None:
     """Our plain loop against the two other ways not to speculate, point by point; None where neither is known."""
     if all(row.plain_over_generate is None and row.plain_over_loop is None for row in rows):
         return None
-    common = common_fields([row.setting for row in rows])
-    groups = []
-    for setting, points in by_point(rows, _gamma).items():
+    grouped, groups = by_point(rows, _gamma), []
+    for setting, points in grouped.items():
         own = []
         for point, (first, *_) in points.items():
             where = f"batch {point.batch_size}, context {point.context}"
             own.append(Row(cells=[where, speedup(first.plain_over_generate), speedup(first.plain_over_loop)]))
-        groups.append(RowGroup(heading=setting_heading(setting, common), rows=own))
+        groups.append(RowGroup(heading=setting_heading(setting, common_fields(list(grouped))), rows=own))
     return Table(
         columns=["plain loop", "over generate()", "over the loop at γ\u00a0=\u00a00"],
         groups=groups,

@@ -12,20 +12,17 @@ Runs are comparable in the pairs and sampling settings that mean the same in bot
 Drafts, machines, releases and types of weights may differ, and are told. Acceptance is comparable over the same prompts
 only; without them only plain decoding is compared. Each replicate of a ratio draws the same prompts in both runs, and
 the blocks of each run by themselves: block 2 of one run has nothing to do with block 2 of another.
-
-    print(comparison_text(compare(Run.open(a), Run.open(b))))
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from specgauge.configs.canonical import canonical_json
 from specgauge.model.checks import FloatArray, finite_or_none
 from specgauge.model.settings import SettingPoint
 from specgauge.model.stats.bootstrap import draw_blocks, median_replicates, percentile_interval
@@ -33,17 +30,17 @@ from specgauge.sweeps.analysis.predictions import TOO_SHORT, AnalysedRun
 from specgauge.sweeps.analysis.settings import RunSetting
 from specgauge.sweeps.analysis.timings import CellTimings
 from specgauge.sweeps.plan import settings_of
-from specgauge.sweeps.store.rundir import PROMPTS, Run
+from specgauge.sweeps.store.rundir import Run, prompt_rows
 from specgauge.sweeps.store.schema import machine_of
-from specgauge.sweeps.text_table import text_table
+from specgauge.sweeps.text_table import count, text_table
 
 if TYPE_CHECKING:
     from specgauge.configs.pairs import PairConfig
     from specgauge.configs.schema import Config
 
-
 TOLERANCE = 0.01
 PLAIN, SPECULATIVE, SPEEDUP = "plain", "speculative", "speed-up"
+T = TypeVar("T")
 
 
 def comparable_pairs(first: Config, second: Config) -> tuple[dict[str, str], list[str]]:
@@ -51,49 +48,48 @@ def comparable_pairs(first: Config, second: Config) -> tuple[dict[str, str], lis
 
     Pairs of one name belong together; so do those of two names that are the only ones left of their target and mode.
     """
-    pairs, others = ({pair.name: pair for pair in config.pairs} for config in (first, second))
-    names, reasons = {}, []
-    for name in [name for name in pairs if name in others]:
-        if differing := _target_difference(pairs[name], others[name]):
-            reasons.append(f"pair {name} has another target ({differing})")
+    own, others = ({pair.name: pair for pair in config.pairs} for config in (first, second))
+    left, left_too = (
+        [pair for pair in config.pairs if pair.name not in own.keys() & others] for config in (first, second)
+    )
+    for pair in left:
+        alike, partners = (
+            [one for one in pairs if config.mode_of(one) == first.mode_of(pair) and not _target_difference(pair, one)]
+            for config, pairs in ((first, left), (second, left_too))
+        )
+        if len(alike) == len(partners) == 1:
+            others[pair.name] = others.pop(partners[0].name)
+    names, reasons = _comparable("pair", own, others, _target_difference)
+    return {name: others[name].name for name in names}, reasons
+
+
+def comparable_settings(first: Config, second: Config) -> tuple[list[str], list[str]]:
+    """Names of the sampling settings that mean the same in both, and why others do not."""
+    own, others = ({one.name: settings_of(one) for one in config.sampling} for config in (first, second))
+    return _comparable(
+        "sampling", own, others, lambda one, two: None if one == two else "means another chain in the second"
+    )
+
+
+def _comparable(
+    what: str, own: Mapping[str, T], others: Mapping[str, T], difference: Callable[[T, T], str | None]
+) -> tuple[list[str], list[str]]:
+    names, reasons = [], []
+    for name, one in own.items():
+        differing = difference(one, others[name]) if name in others else "is only in the first"
+        if differing is None:
+            names.append(name)
         else:
-            names[name] = name
-    left = [
-        [pair for pair in own.values() if pair.name not in other] for own, other in ((pairs, others), (others, pairs))
-    ]
-    for pair in left[0]:
-        alike = [
-            [one for one in own if config.mode_of(one) == first.mode_of(pair) and not _target_difference(pair, one)]
-            for config, own in zip((first, second), left, strict=True)
-        ]
-        if len(alike[0]) == len(alike[1]) == 1:
-            names[pair.name] = alike[1][0].name
-    reasons += [f"pair {name} is only in the first" for name in pairs if name not in others and name not in names]
-    partners = names.values()
-    return names, reasons + [
-        f"pair {name} is only in the second" for name in others if name not in pairs and name not in partners
-    ]
+            reasons.append(f"{what} {name} {differing}")
+    return names, reasons + [f"{what} {name} is only in the second" for name in others if name not in own]
 
 
 def _target_difference(pair: PairConfig, other: PairConfig) -> str | None:
     """The first thing that makes two targets different models; where and how they run may differ."""
     runs = {"device", "device_map", "attention", "dtype", "quantization"}
     one, two = pair.target.model_dump(exclude=runs), other.target.model_dump(exclude=runs)
-    return next((f"{name}: {one[name]!r}, {two[name]!r}" for name in one if one[name] != two[name]), None)
-
-
-def comparable_settings(first: Config, second: Config) -> tuple[set[str], list[str]]:
-    """Names of the sampling settings that mean the same in both, and why others do not."""
-    mine, others = ({one.name: settings_of(one) for one in config.sampling} for config in (first, second))
-    names, reasons = set(), []
-    for name, settings in mine.items():
-        if name not in others:
-            reasons.append(f"sampling {name} is only in the first")
-        elif others[name] != settings:
-            reasons.append(f"sampling {name} means another chain in the second")
-        else:
-            names.add(name)
-    return names, reasons + [f"sampling {name} is only in the second" for name in others if name not in mine]
+    field = next((name for name in one if one[name] != two[name]), None)
+    return None if field is None else f"has another target ({field}: {one[field]!r}, {two[field]!r})"
 
 
 def other_texts_of(first: Run, second: Run, pair: str, other: str) -> str:
@@ -102,13 +98,11 @@ def other_texts_of(first: Run, second: Run, pair: str, other: str) -> str:
         one, two = (getattr(run.config.workload, field) for run in (first, second))
         if one != two:
             return f"workload.{field} was {one}, is {two}"
-    return "" if _prompts(first, pair) == _prompts(second, other) else "the prompts differ"
-
-
-def _prompts(run: Run, pair: str) -> list[str]:
-    path, own = run.path / PROMPTS, f'"pair":{canonical_json(pair)}'
-    lines = path.read_text(encoding="utf-8").split("\n") if path.is_file() else []
-    return sorted(line.replace(own, "") for line in lines if own in line)
+    prompts, others = (
+        {replace(row, pair="") for row in prompt_rows(run.path) if row.pair == name}
+        for run, name in ((first, pair), (second, other))
+    )
+    return "" if prompts == others else "the prompts differ"
 
 
 def differences(first: Run, second: Run, partners: Mapping[str, str]) -> Iterator[str]:
@@ -258,7 +252,10 @@ def _figures(run: Run, called: Mapping[str, str], prompt_seed: int, block_seed: 
 
 def _cell_figures(analysed: AnalysedRun, setting: RunSetting, cell: CellTimings) -> _Figures:
     config, estimate = analysed.run.config, analysed.estimate(setting, cell)
-    plain = cell.cell.batch_size / _decode_replicates_s(config, cell)
+    blocks = [block[:, 0] for block in cell.arms["decode"].blocks_as_taken_s.values()]  # its pace is uncertain too
+    seed = (config.seed, int(cell.cell.id, 16))
+    draws = draw_blocks(len(blocks), config.precision.bootstrap_replicates, seed)
+    plain = cell.cell.batch_size / median_replicates(blocks, draws)
     if estimate is None:
         status, reason = cell.trouble(config.grid.gamma[0])
         trouble = f"{status}: {reason}" if status != "ok" else setting.reason or TOO_SHORT
@@ -272,13 +269,6 @@ def _cell_figures(analysed: AnalysedRun, setting: RunSetting, cell: CellTimings)
     )
 
 
-def _decode_replicates_s(config: Config, cell: CellTimings) -> FloatArray:
-    """(1 + R,) T_decode, the pace of the machine in its uncertainty."""
-    blocks = [block[:, 0] for block in cell.arms["decode"].blocks_as_taken_s.values()]
-    seed = (config.seed, int(cell.cell.id, 16))
-    return median_replicates(blocks, draw_blocks(len(blocks), config.precision.bootstrap_replicates, seed))
-
-
 def _one_sided(first: _Figures, second: _Figures) -> str:
     """Why a cell's speeds with speculation are not of one kind in both runs; empty where they are or one is unknown."""
     if first.speculative is None or second.speculative is None or first.is_optimistic == second.is_optimistic:
@@ -287,28 +277,22 @@ def _one_sided(first: _Figures, second: _Figures) -> str:
 
 
 def _alone(which: str, own: Mapping[SettingPoint, _Figures], other: Mapping[SettingPoint, _Figures]) -> list[str]:
-    """Cells that only one of the runs has timed."""
     alone = [key for key in own if key not in other]
-    return [f"{_count(alone)} timed only in the {which}, such as {alone[0].label}"] if alone else []
+    return [f"{count(len(alone), 'cell')} timed only in the {which}, such as {alone[0].label}"] if alone else []
 
 
 def _without_rounds(which: str, shared: Sequence[SettingPoint], own: Mapping[SettingPoint, _Figures]) -> list[str]:
-    """Cells in which only plain decoding can be compared."""
     missing = [key for key in shared if own[key].speculative is None]
-    known = f"speculative decoding of {_count(missing)}, not known in the {which}"
+    known = f"speculative decoding of {count(len(missing), 'cell')}, not known in the {which}"
     return [f"{known}, such as {missing[0].label}: {own[missing[0]].trouble}"] if missing else []
-
-
-def _count(keys: Sequence[SettingPoint]) -> str:
-    return "1 cell" if len(keys) == 1 else f"{len(keys)} cells"
 
 
 def _ratios(
     first: _Figures, second: _Figures, tolerance: float, confidence: float, *, is_plain_alone: bool
 ) -> Iterator[Ratio]:
     def ratio(figure: str, one: FloatArray, two: FloatArray, gammas: tuple[int | None, int | None]) -> Ratio:
-        count = min(one.size, two.size)
-        low, high = map(finite_or_none, percentile_interval(two[1:count] / one[1:count], confidence))
+        drawn = slice(1, min(one.size, two.size))
+        low, high = map(finite_or_none, percentile_interval(two[drawn] / one[drawn], confidence))
         return Ratio(
             figure=figure,
             first=float(one[0]),

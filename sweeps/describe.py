@@ -1,7 +1,4 @@
-"""What a configuration would do, as text: cells, arms, memory and time. Measures nothing; no torch.
-
-print(describe(config))
-"""
+"""What a configuration would do, as text: cells, arms, memory and time. Measures nothing; no torch."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ from specgauge.sweeps.estimate import (
 from specgauge.sweeps.model_sizes import ModelSize, PairSizes, model_folder, read_sizes, total
 from specgauge.sweeps.plan import Cell, chains, decoded_tokens, plan_cells, planned_pairs
 from specgauge.sweeps.run.progress import duration_text, size_text
-from specgauge.sweeps.text_table import text_table
+from specgauge.sweeps.text_table import count, text_table
 
 if TYPE_CHECKING:
     from specgauge.configs.pairs import PairConfig
@@ -72,13 +69,12 @@ def _cell_lines(config: Config, sizes: Mapping[str, PairSizes]) -> list[str]:
         rows.append((cell.pair, cell.mode, cell.chain, str(cell.batch_size), str(cell.context), kv, skipped))
     more = [f"… and {len(cells) - SHOWN_CELLS} more"] if len(cells) > SHOWN_CELLS else []
     return [
-        f"{config.name}: {_count(len(cells), 'cell')}{_left_out(config, cells)}",
+        f"{config.name}: {count(len(cells), 'cell')}{_left_out(config, cells)}",
         *(f"  {line}" for line in (*text_table(headings, rows).splitlines(), *more)),
     ]
 
 
 def _left_out(config: Config, cells: Sequence[Cell]) -> str:
-    """How many cells the rules of the grid leave out."""
     whole = sum(1 for _ in config.points()) * len(chains(config))
     return f", {whole - len(cells)} of {whole} left out by rules of the grid" if len(cells) < whole else ""
 
@@ -95,7 +91,7 @@ def _arm_lines(config: Config) -> list[str]:
             f"arms of each cell{f' of {_listed(names)}' if len(kinds) > 1 else ''}: {_arms_text(config, with_model)}"
             for with_model, names in kinds.items()
         ),
-        f"  {precision.min_blocks} to {precision.max_blocks} blocks of {_count(precision.block_samples, 'sample')}, "
+        f"  {precision.min_blocks} to {precision.max_blocks} blocks of {count(precision.block_samples, 'sample')}, "
         f"until ±{precision.relative_ci:.3g} of the {'best S' if config.grid.is_searched else 'median'} at "
         f"{precision.confidence:g}{seconds}",
         *_search_lines(config),
@@ -103,7 +99,6 @@ def _arm_lines(config: Config) -> list[str]:
 
 
 def _search_lines(config: Config) -> list[str]:
-    """What a search for γ would do, where there is one."""
     if not config.grid.is_searched:
         return []
     lines = [
@@ -120,13 +115,13 @@ def _search_lines(config: Config) -> list[str]:
 def _arms_text(config: Config, drafts_with_model: bool) -> str:
     """The arms of a cell, where lookups draft or where a model does."""
     gammas = config.grid.gamma
-    count = _count(len(arm_names(gammas, catches_up=drafts_with_model)), "arm")
+    arms = count(len(arm_names(gammas, catches_up=drafts_with_model)), "arm")
     verify = f"verify γ = {_listed(gammas)}"
     if config.grid.is_searched:
-        count, verify = f"up to {count}", f"verify some γ of {_listed(gammas)}"
+        arms, verify = f"up to {arms}", f"verify some γ of {_listed(gammas)}"
     if not drafts_with_model:
-        return f"{count}: decode; draft, {_count(max(gammas), 'lookup')}; {verify}; prefill and index of the context"
-    return f"{count}: decode; draft, {_count(max(gammas), 'step')}; draft_catch_up; {verify}; prefill of both models"
+        return f"{arms}: decode; draft, {count(max(gammas), 'lookup')}; {verify}; prefill and index of the context"
+    return f"{arms}: decode; draft, {count(max(gammas), 'step')}; draft_catch_up; {verify}; prefill of both models"
 
 
 def _acceptance_line(config: Config, prompts: int) -> str:
@@ -134,14 +129,13 @@ def _acceptance_line(config: Config, prompts: int) -> str:
     settings = _listed(sampling.name for sampling in config.sampling)
     brought = "" if workload.prompt_tokens is None else f" at {_listed(workload.prompt_tokens)} tokens"
     return (
-        f"acceptance: {_count(prompts, 'prompt')}{brought} × {_count(workload.repetitions, 'text')} of up to "
-        f"{workload.max_new_tokens} tokens under {settings} ({_count(len(chains(config)), 'chain')}); "
+        f"acceptance: {count(prompts, 'prompt')}{brought} × {count(workload.repetitions, 'text')} of up to "
+        f"{workload.max_new_tokens} tokens under {settings} ({count(len(chains(config)), 'chain')}); "
         f"draft sampling {_listed(config.draft_sampling)}; rule {_listed(config.acceptance_rule)}"
     )
 
 
 def _validation_lines(config: Config, prompts: int) -> list[str]:
-    """What is decoded end to end, where anything is."""
     asked = config.validation
     if asked is None:
         return ["end to end: nothing is decoded; validate: {} checks the prediction"]
@@ -149,7 +143,7 @@ def _validation_lines(config: Config, prompts: int) -> list[str]:
     of_pairs = Counter(point.pair for point in config.points() if config.is_decoded(point))
     each = {len(config.sampling) * of_pairs[pair.name] for pair in planned_pairs(config)}
     total = len(config.sampling) * of_pairs.total()
-    share = f"{_count(total, 'cell')} of all pairs" if len(each) > 1 else f"{_count(each.pop(), 'cell')} of each pair"
+    share = f"{count(total, 'cell')} of all pairs" if len(each) > 1 else f"{count(each.pop(), 'cell')} of each pair"
     limit = prompts if asked.prompts is None else min(prompts, asked.prompts)
     gammas = "the recommended γ and its neighbours" if asked.gamma == "recommended" else f"γ = {_listed(asked.gamma)}"
     adaptive = "" if asked.policies is None else f" and policies ({_listed(asked.policies)})"
@@ -162,13 +156,12 @@ def _validation_lines(config: Config, prompts: int) -> list[str]:
     return [
         f"end to end: {share} (batch size {_listed(sizes)}, context {_listed(contexts)}), "
         f"{gammas}{adaptive} beside {beside}",
-        f"  {_count(limit, 'prompt')} × {_count(asked.repetitions, 'text')} of up to "
+        f"  {count(limit, 'prompt')} × {count(asked.repetitions, 'text')} of up to "
         f"{decoded_tokens(config)} tokens{seconds}{forced}",
     ]
 
 
 def _limit_lines(config: Config) -> list[str]:
-    """What the run may spend, where that is limited."""
     limits = config.limits
     said = [
         *([f"{duration_text(limits.run_seconds)} of this run"] if limits.run_seconds is not None else []),
@@ -185,7 +178,7 @@ def _pair_lines(config: Config, pair: PairConfig, sizes: PairSizes, prompts: int
     if not cells:
         return [f"pair {pair.name}: not measured, the rules of the grid leave no cell of it"]
     own = [f"mode {pair.mode}"] if pair.mode is not None else []
-    own += [_count(pair.threads, "thread")] if pair.threads is not None else []
+    own += [count(pair.threads, "thread")] if pair.threads is not None else []
     shared = ", weights shared" if sizes.shares_weights else ""
     draft = f"{_model_text(sizes.draft, unknown)}{shared}" if pair.drafts_with_model else "no model, no memory"
     lines = [
@@ -239,13 +232,9 @@ def _model_text(size: ModelSize | None, unknown: str) -> str:
     if size is None:
         return f"size {unknown}"
     parameters = f"parameters {unknown}" if size.parameters is None else f"{size.parameters / 1e6:.4g} M parameters"
-    layers = "layers not stated" if size.layers is None else _count(size.layers, "layer")
+    layers = "layers not stated" if size.layers is None else count(size.layers, "layer")
     limit = "context limit not stated" if size.max_context is None else f"contexts up to {size.max_context}"
     return f"{parameters}, {size.dtype or 'dtype not stated'}, {layers}, {limit}"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _listed(values: Iterable[object]) -> str:

@@ -7,8 +7,6 @@ for each model; logits = rows · positions · vocabulary · 4 bytes, a few copie
 
 on an assumed machine, which is stated with the figure: it is an estimate to plan by, and no part of any result. Cells
 whose weights, keys and values exceed `limits.memory` are skipped; a model whose files do not tell its size is tried.
-
-    over_memory(config, sizes, cell)    →  "needs 9.1 GiB by estimate (weights 8 GiB, keys and values 1.1 GiB), …"
 """
 
 from __future__ import annotations

@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from specgauge.model.checks import FloatArray
 from specgauge.model.stats.bootstrap import batch_numbers
 from specgauge.model.validate import PairedSpeeds, ShareOfBest, holds_zero
 from specgauge.sweeps.analysis.counted_rounds import CountedBlock
@@ -49,54 +50,26 @@ MOST_POLICY_ERROR = 0.03
 
 
 @dataclass(frozen=True, kw_only=True)
-class PolicyProof:
-    """An adaptive policy in one cell: decoded, and replayed on the recorded texts of the same prompts."""
-
-    policy: str
-    speedup_measured: float
-    error: float
-    """S replayed / S measured − 1, with its interval."""
-    low: float | None
-    high: float | None
-
-    @property
-    def is_beyond(self) -> bool:
-        """Whether the error is more than is promised, whichever prompts had been decoded."""
-        ends = (self.error, self.error) if self.low is None or self.high is None else (self.low, self.high)
-        return ends[0] > MOST_POLICY_ERROR or ends[1] < -MOST_POLICY_ERROR
-
-    @property
-    def label(self) -> str:
-        """`renewal S = 1.51, replayed +0.5 % (-1.2 to +2.2)`."""
-        label = f"{self.policy} S = {self.speedup_measured:.3g}, replayed {100 * self.error:+.1f} %"
-        if self.low is None or self.high is None:
-            return label
-        return f"{label} ({100 * self.low:+.1f} to {100 * self.high:+.1f})"
-
-
-@dataclass(frozen=True, kw_only=True)
 class CellProof:
     """One cell of one run."""
 
     label: str
-    cost_errors: tuple[float, ...]
-    """By γ: median over interleaved pairs of S from that pair's counts over S measured, less 1."""
-    acceptance_inside: bool | None
-    """Whether the acceptance error at the recommended γ lies inside its 95 % interval."""
-    acceptance_error: float | None
-    acceptance_low: float | None
-    acceptance_high: float | None
+    rows: Sequence[Mapping[str, Any]]
+    """Of validation.csv, by γ."""
+    row: Mapping[str, Any]
+    """The one at the recommended γ, else at the best."""
     recommended_gamma: int | None
     best_gamma: int
     choice: ShareOfBest | None
     """Measured speed at the recommended γ over that at the best measured one; None with the reason below."""
     no_choice: str
-    tokens: int
-    """Fewest tokens of any arm."""
-    why_not_lossless: str = ""
-    """Empty where the texts are the target's."""
-    policies: tuple[PolicyProof, ...] = ()
-    """Those decoded whose texts are the target's and whose prompts were recorded."""
+    policies: Sequence[Mapping[str, Any]] = ()
+    """Rows of policies decoded whose texts are the target's and whose prompts were recorded."""
+
+    @property
+    def cost_errors(self) -> FloatArray:
+        """Absolute, by γ: median over interleaved pairs of S from that pair's counts over S measured, less 1."""
+        return np.abs([row["cost_error"] for row in self.rows])
 
 
 def prove(run: Run) -> Iterator[CellProof]:
@@ -119,17 +92,11 @@ def prove(run: Run) -> Iterator[CellProof]:
         if blocks and rows:
             proof = _cell(run, key, blocks, decoded.requests[key], rows, recommended[cell])
             policies = [
-                PolicyProof(
-                    policy=row["policy"],
-                    speedup_measured=row["speedup_measured"],
-                    error=row["error"],
-                    low=row["error_low"],
-                    high=row["error_high"],
-                )
+                row
                 for row in predictions.policies
                 if cell_of(row) == cell and row["lossless"] and row["error"] is not None
             ]
-            yield replace(proof, policies=tuple(policies))
+            yield replace(proof, policies=policies)
 
 
 def _cell(
@@ -145,7 +112,6 @@ def _cell(
     if speeds is not None:
         best = next(row for row in rows if row["gamma"] == speeds.best())
     chosen = next((row for row in rows if row["gamma"] == gamma), None)
-    row = chosen if chosen is not None else best
     lossy = next((row["why_not_lossless"] or "no reason is known" for row in rows if not row["lossless"]), "")
     no_choice = ""
     if lossy:
@@ -156,20 +122,14 @@ def _cell(
         no_choice = f"γ = {gamma} is recommended and was not decoded"
     elif speeds is None:
         no_choice = "no block has every γ"
-    low, high = row["acceptance_error_low"], row["acceptance_error_high"]
     return CellProof(
         label=f"{run.path.name}: {key.pair}, {key.sampling}, batch {key.batch_size}, context {key.start_context}",
-        cost_errors=tuple(row["cost_error"] for row in rows),
-        acceptance_inside=None if low is None or high is None else holds_zero(low, high),
-        acceptance_error=row["acceptance_error"],
-        acceptance_low=low,
-        acceptance_high=high,
+        rows=rows,
+        row=best if chosen is None else chosen,
         recommended_gamma=gamma,
         best_gamma=best["gamma"],
         choice=None if chosen is None or speeds is None or lossy else speeds.share_of_best(chosen["gamma"]),
         no_choice=no_choice,
-        tokens=min(row["tokens"] for row in rows),
-        why_not_lossless=lossy,
     )
 
 
@@ -217,16 +177,16 @@ class Verdict:
 
 def verdicts(cells: Sequence[CellProof]) -> list[Verdict]:
     """The promises over all cells; those of acceptance and choice over lossless ones, where there are any."""
-    errors = np.abs([error for cell in cells for error in cell.cost_errors])
+    errors = np.concatenate([cell.cost_errors for cell in cells])
     cost = Verdict(
         label=f"cost error: mean {100 * errors.mean():.2f} % (at most {100 * MEAN_COST_ERROR:g}), worst "
         f"{100 * errors.max():.2f} % (at most {100 * WORST_COST_ERROR:g})",
         holds=bool(errors.mean() <= MEAN_COST_ERROR and errors.max() <= WORST_COST_ERROR),
     )
-    cells = [cell for cell in cells if not cell.why_not_lossless]
+    cells = [cell for cell in cells if all(row["lossless"] for row in cell.rows)]
     if not cells:
         return [cost]
-    inside = [cell.acceptance_inside for cell in cells if cell.acceptance_inside is not None]
+    inside = [holds_zero(*ends) for cell in cells if (ends := _interval(cell.row, "acceptance_error")) is not None]
     policies = [one for cell in cells for one in cell.policies]
     return [
         cost,
@@ -261,15 +221,33 @@ def _of_choices(cells: Sequence[CellProof]) -> Verdict:
     )
 
 
-def _of_policies(policies: Sequence[PolicyProof]) -> Verdict:
-    errors = np.abs([one.error for one in policies])
-    beyond = sum(one.is_beyond for one in policies)
+def _of_policies(policies: Sequence[Mapping[str, Any]]) -> Verdict:
+    errors = np.abs([row["error"] for row in policies])
+    ends = [_interval(row, "error") or (row["error"], row["error"]) for row in policies]
+    beyond = sum(low > MOST_POLICY_ERROR or high < -MOST_POLICY_ERROR for low, high in ends)
     return Verdict(
         label=f"adaptive policies: S replayed off S measured by {100 * errors.mean():.2f} % on average (at most "
         f"{100 * MOST_POLICY_ERROR:g}), {100 * errors.max():.2f} % at worst; beyond {100 * MOST_POLICY_ERROR:g} % with "
         f"the whole interval in {beyond} of {len(policies)} (in none)",
         holds=bool(errors.mean() <= MOST_POLICY_ERROR and beyond == 0),
     )
+
+
+def _interval(row: Mapping[str, Any], error: str) -> tuple[float, float] | None:
+    """The interval of an error of a row; None where it is unknown."""
+    low, high = row[f"{error}_low"], row[f"{error}_high"]
+    return None if low is None or high is None else (low, high)
+
+
+def _error_text(row: Mapping[str, Any], error: str) -> str:
+    """`+0.5 % (-1.2 to +2.2)`."""
+    ends = _interval(row, error)
+    interval = "" if ends is None else f" ({100 * ends[0]:+.1f} to {100 * ends[1]:+.1f})"
+    return f"{100 * row[error]:+.1f} %{interval}"
+
+
+def _policy_text(row: Mapping[str, Any]) -> str:
+    return f"{row['policy']} S = {row['speedup_measured']:.3g}, replayed {_error_text(row, 'error')}; "
 
 
 def _choice_text(cell: CellProof, choice: ShareOfBest) -> str:
@@ -287,16 +265,13 @@ def proof_text(cells: Sequence[CellProof]) -> str:
     """A line for every cell, then the promises."""
     lines = []
     for cell in cells:
-        costs = np.abs(cell.cost_errors)
-        acceptance = "unknown"
-        if cell.acceptance_error is not None:
-            acceptance = f"{100 * cell.acceptance_error:+.1f} %"
-            if cell.acceptance_low is not None and cell.acceptance_high is not None:
-                acceptance += f" ({100 * cell.acceptance_low:+.1f} to {100 * cell.acceptance_high:+.1f})"
+        costs, tokens = cell.cost_errors, min(row["tokens"] for row in cell.rows)
+        is_known = cell.row["acceptance_error"] is not None
+        acceptance = _error_text(cell.row, "acceptance_error") if is_known else "unknown"
         choice = cell.no_choice if cell.choice is None else _choice_text(cell, cell.choice)
         lines.append(
             f"{cell.label}: cost error mean {100 * costs.mean():.2f} %, worst {100 * costs.max():.2f} %; acceptance "
-            f"{acceptance}; {choice}; {''.join(f'{one.label}; ' for one in cell.policies)}{cell.tokens} tokens an arm"
+            f"{acceptance}; {choice}; {''.join(map(_policy_text, cell.policies))}{tokens} tokens an arm"
         )
     return "\n".join([*lines, "", *(f"{'holds' if one.holds else 'MISSED'}: {one.label}" for one in verdicts(cells))])
 

@@ -26,6 +26,7 @@ from specgauge.sweeps.analysis.predictions import AnalysedRun, recommendation
 from specgauge.sweeps.analysis.validation import ValidationSummary, cell_of, summarise
 from specgauge.sweeps.plan import plan_cells
 from specgauge.sweeps.store.rundir import Run
+from specgauge.sweeps.text_table import count
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,11 +47,6 @@ class Recommendations:
     def summary(self) -> ValidationSummary | None:
         """What decoding these points end to end found; None where none was."""
         return summarise(self.validation)
-
-    def measured(self, entry: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """The row that decoded an entry at its γ, as the models decide; None where there is none."""
-        row = self.nearest_measured(entry)
-        return row if row is not None and row["gamma"] == entry["recommended_gamma"] else None
 
     def nearest_measured(self, entry: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """The row that decoded an entry's point at its γ or the one nearest to it; None where there is none."""
@@ -163,15 +159,12 @@ def recommendations_json(answers: Recommendations) -> str:
     ends = {"value": "speedup_measured", "low": "speedup_measured_low", "high": "speedup_measured_high"}
     entries = []
     for entry in answers.entries:
-        row = answers.measured(entry)
-        entries.append(
-            {
-                **entry,
-                "label": _label(entry),
-                "speedup_measured": None if row is None else {name: row[column] for name, column in ends.items()},
-                "speedup_whole": None if row is None else row["speedup_whole"],
-            }
-        )
+        row = answers.nearest_measured(entry)
+        if row is not None and row["gamma"] != entry["recommended_gamma"]:
+            row = None
+        measured = None if row is None else {name: row[column] for name, column in ends.items()}
+        whole = None if row is None else row["speedup_whole"]
+        entries.append({**entry, "label": _label(entry), "speedup_measured": measured, "speedup_whole": whole})
     content = {
         "recommendations": entries,
         "max_itl_s": answers.max_itl_s,
@@ -212,7 +205,7 @@ def _measured_text(row: Mapping[str, Any], gamma: int | None) -> str:
     """What decoding gave, on how many texts, with its interval where it has one; its γ where it is another."""
     other = "" if row["gamma"] == gamma else f"γ = {row['gamma']} "
     texts = None if row["blocks"] is None else row["blocks"] * row["batch_size"]
-    on = "" if texts is None else f" on {texts} {'text' if texts == 1 else 'texts'}"
+    on = "" if texts is None else f" on {count(texts, 'text')}"
     low, high = row["speedup_measured_low"], row["speedup_measured_high"]
     interval = " (one batch)" if row["blocks"] == 1 < row["batch_size"] else ""
     if low is not None and high is not None:
@@ -242,11 +235,6 @@ def _reliability(answers: Recommendations) -> Iterable[str]:
         yield f"S is {OPTIMISTIC}{'' if summary else '; no speed-up was validated end to end'}."
     else:
         yield f"S is {OPTIMISTIC} in {optimistic} of {len(known)} cells."
-
-
-def run_text(run: Run) -> str:
-    """All that a run recommends, in lines."""
-    return recommendations_text(recommend(run))
 
 
 def title_text(entry: Mapping[str, Any]) -> str:

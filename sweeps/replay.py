@@ -28,9 +28,6 @@ from specgauge.sweeps.text_table import printable, rounded, text_table
 
 REPLICATES = 100
 """Replays of every text: fixed γ in place of a policy is then met within .2 % or so."""
-_POLICY_FIGURES = (
-    "speedup", "over_best_fixed", "gap_closed_by_start", "gap_closed_oracle", "mean_gamma", "switches_per_round",
-)  # fmt: skip
 NO_COSTS = "no round was timed here"
 FEW_PROMPTS = "one prompt cannot both tune and test; record at least two"
 
@@ -69,7 +66,7 @@ def replay_run(
     analysed, tuned = AnalysedRun.read(run, pairs=None if pair is None else [pair]), read_tuned(run.path)
     replayed = []
     for setting, cell in analysed.points():
-        matches = (sampling, setting.sampling), (batch_size, cell.cell.batch_size), (context, cell.cell.context)
+        matches = (sampling, setting.key.sampling), (batch_size, cell.cell.batch_size), (context, cell.cell.context)
         if any(wanted not in (None, own) for wanted, own in matches):
             continue
         if progress is not None:
@@ -195,16 +192,13 @@ def _mapping(cell: ReplayedCell) -> dict[str, Any]:
     entry: dict[str, Any] = {**cell.key, **costs, "reason": cell.reason or None}
     if result is None:
         return entry | {"policies": None}
-    names = (
-        "prompts", "replicates", "confidence", "best_fixed_gamma", "best_fixed_speedup", "loop_speedup",
-        "bound_by_start_speedup", "bound_oracle_speedup", "off_path",
-    )  # fmt: skip
-    entry |= {name: getattr(result, name) for name in names}
+    entry |= {name: value for name, value in vars(result).items() if name != "policies"}
     entry["label"] = OPTIMISTIC if cell.t_overhead_s is None else None
     entry["policies"] = {
         name: {
-            figure: asdict(value) if isinstance(value := getattr(policy, figure), Interval) else value
-            for figure in _POLICY_FIGURES
+            figure: asdict(value) if isinstance(value, Interval) else value
+            for figure, value in vars(policy).items()
+            if figure != "tuned"
         }
         for name, policy in result.policies.items()
     }

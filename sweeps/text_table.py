@@ -39,6 +39,11 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
+def count(quantity: int, noun: str) -> str:
+    """`1 cell`, `2 cells`."""
+    return f"{quantity} {noun}" if quantity == 1 else f"{quantity} {noun}s"
+
+
 def rounded(value: float, places: int = 3) -> float:
     """To so many decimals; what rounds to 0 has no sign."""
     return round(value, places) + 0.0

@@ -1,10 +1,8 @@
 """Settings of every test: hypothesis draws the same examples on every machine and never fails for being slow.
 
-What imports and earlier files left behind is frozen before each file of tests, so that the collections of garbage in
-its tests (measuring asks for one after each batch size) look at what they made, not at a million objects of libraries.
-Nobody waits for the disk: what a process wrote outlives its death, and no test cuts the power.  Arithmetic keeps to one
-thread: over tensors of a few numbers, threads wait for each other many times longer than they compute, once others want
-the cores too.
+What imports and earlier files left behind is frozen before each file of tests, so that the garbage collections in its
+tests look at what they made, not at a million objects of libraries. Nobody waits for the disk: no test cuts the power.
+Arithmetic keeps to one thread: over tensors of a few numbers, threads mostly wait for each other.
 """
 
 from __future__ import annotations

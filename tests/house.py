@@ -45,35 +45,30 @@ def tree_of(path: Path) -> ast.Module:
 @cache
 def imports_of(path: Path) -> tuple[Import, ...]:
     """Every import of a file; those for type checkers and those within functions do not run at import."""
-    return tuple(_imports(tree_of(path), at_import=True))
+    late = {
+        id(inner)
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        or (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")
+        for statement in node.body
+        for inner in ast.walk(statement)
+    }
+    return tuple(
+        Import(module=module, line=node.lineno, at_import=id(node) not in late)
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for module in _modules_of(node)
+    )
 
 
-def _imports(node: ast.AST, *, at_import: bool) -> Iterator[Import]:
-    for child in ast.iter_child_nodes(node):
-        if not isinstance(child, ast.stmt | ast.ExceptHandler | ast.match_case):
-            continue  # an expression imports nothing
-        if isinstance(child, ast.Import):
-            for name in child.names:
-                yield Import(module=name.name, line=child.lineno, at_import=at_import)
-        elif isinstance(child, ast.ImportFrom):
-            yield from _from_import(child, at_import=at_import)
-        elif isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield from _imports(child, at_import=False)
-        elif isinstance(child, ast.If) and ast.unparse(child.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING"):
-            for statement in child.body:
-                yield from _imports(ast.Module(body=[statement], type_ignores=[]), at_import=False)
-            for statement in child.orelse:
-                yield from _imports(ast.Module(body=[statement], type_ignores=[]), at_import=at_import)
-        else:
-            yield from _imports(child, at_import=at_import)
-
-
-def _from_import(node: ast.ImportFrom, *, at_import: bool) -> Iterator[Import]:
+def _modules_of(node: ast.Import | ast.ImportFrom) -> Iterator[str]:
     """``from specgauge.sweeps import plan`` imports specgauge.sweeps.plan; a name that is no module stays its home."""
-    base = "." * node.level + (node.module or "")
     for name in node.names:
-        inner = f"{base}.{name.name}"
-        yield Import(module=inner if _is_own_module(inner) else base, line=node.lineno, at_import=at_import)
+        if isinstance(node, ast.Import):
+            yield name.name
+        else:
+            base = "." * node.level + (node.module or "")
+            yield f"{base}.{name.name}" if _is_own_module(f"{base}.{name.name}") else base
 
 
 @cache

@@ -64,10 +64,10 @@ def package_of(found: Import) -> str:
     return found.module.split(".")[0]
 
 
-def own_folder(module: str) -> str | None:
-    """``sweeps`` for specgauge.sweeps.plan; None for modules that are not the product's, or its front door."""
+def own_part(module: str) -> str | None:
+    """``sweeps`` for specgauge.sweeps.plan; None for modules that are not the product's."""
     parts = module.split(".")
-    return parts[1] if parts[0] == "specgauge" and len(parts) > 1 and parts[1] in FOLDERS else None
+    return parts[1] if parts[0] == "specgauge" and len(parts) > 1 else None
 
 
 def wrong_imports(folders: Collection[str | None], is_wrong: Callable[[Import], bool]) -> list[str]:
@@ -79,17 +79,6 @@ def wrong_imports(folders: Collection[str | None], is_wrong: Callable[[Import], 
         for found in imports_of(path)
         if is_wrong(found)
     ]
-
-
-@pytest.mark.parametrize("folder", FOLDERS)
-def test_the_arrows(folder: str) -> None:
-    allowed = {f"specgauge.{name}" for name in MAY_IMPORT[folder] | EVERYWHERE}
-
-    def is_wrong(found: Import) -> bool:
-        home = ".".join(found.module.split(".")[:2])
-        return home.startswith("specgauge.") and home not in allowed
-
-    assert not wrong_imports([folder], is_wrong)
 
 
 def test_no_import_circle() -> None:
@@ -117,20 +106,25 @@ def reaches_bench(module: str) -> bool:
     base = ROOT.joinpath(*module.split(".")[1:])
     path = base / "__init__.py" if base.is_dir() else base.with_suffix(".py")
     found = {found.module for found in imports_of(path)} - {module}
-    return any(own_folder(name) == "bench" or (own_folder(name) == "sweeps" and reaches_bench(name)) for name in found)
+    return any(own_part(name) == "bench" or (own_part(name) == "sweeps" and reaches_bench(name)) for name in found)
+
+
+def goes_beyond(allowed: Collection[str]) -> Callable[[Import], bool]:
+    return lambda one: own_part(one.module) not in {None, *allowed, *EVERYWHERE}
 
 
 WRONG_IMPORTS: dict[str, tuple[Collection[str | None], Callable[[Import], bool]]] = {
+    **{f"the arrows of {folder}": ([folder], goes_beyond(allowed)) for folder, allowed in MAY_IMPORT.items()},
     "the model parses, reads, prints and draws nothing": (["model"], lambda one: package_of(one) in IMPURE),
     "imports are absolute and go through the package": (
         [*FOLDERS, None],
         lambda one: one.module.startswith(".") or package_of(one) in FOLDERS,
     ),
     "only bench imports torch": ([*(set(FOLDERS) - {"bench"}), None], lambda one: package_of(one) in ONLY_IN_BENCH),
-    "sweeps import bench late": (["sweeps"], lambda one: own_folder(one.module) == "bench" and one.at_import),
+    "sweeps import bench late": (["sweeps"], lambda one: own_part(one.module) == "bench" and one.at_import),
     "reports use the part of sweeps that reads": (
         ["reports"],
-        lambda one: own_folder(one.module) == "sweeps" and reaches_bench(one.module),
+        lambda one: own_part(one.module) == "sweeps" and reaches_bench(one.module),
     ),
     "the model and the configs load large libraries late": (
         ["model", "configs"],
@@ -144,18 +138,13 @@ def test_the_rules_of_imports(rule: str) -> None:
     assert not wrong_imports(*WRONG_IMPORTS[rule])
 
 
-LIGHT_FILES = (
-    *("__init__", "__main__", "exits", "version"),
-    *("cli/__init__", "cli/main", "cli/errors", "cli/model_commands", "cli/run_commands"),
-)
+LIGHT_FILES = ["cli/__init__", "cli/main", "cli/errors", "cli/model_commands", "cli/run_commands"]
 
 
-@pytest.mark.parametrize("name", LIGHT_FILES)
-def test_the_front_door_is_light(name: str) -> None:
-    found = imports_of(FRONT_DOOR / f"{name}.py")
-    assert not [
-        one for one in found if one.at_import and (package_of(one) in HEAVY or own_folder(one.module) is not None)
-    ]
+def test_the_front_door_is_light() -> None:
+    light = [*FRONT_DOOR.glob("*.py"), *(FRONT_DOOR / f"{name}.py" for name in LIGHT_FILES)]
+    found = [one for path in light for one in imports_of(path) if one.at_import]
+    assert not [one for one in found if package_of(one) in HEAVY or own_part(one.module) in FOLDERS]
 
 
 def test_every_module_says_what_it_is_for_in_its_first_line() -> None:
@@ -184,13 +173,6 @@ def test_the_package_links_to_the_folders(name: str) -> None:
 def test_nothing_else_is_at_the_root() -> None:
     folders = {Path(name).parts[0] for name in tracked_files() if "/" in name}
     assert folders <= {*FOLDERS, "src", "tests", "docs", ".ci"}
-
-
-def test_the_map_names_what_is_there() -> None:
-    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    named = re.findall(r"`((?:bench|configs|model|reports|src|sweeps|tests)/[\w/.]*)`", text)
-    assert len(named) > 20
-    assert not [name for name in named if not (ROOT / name).exists()]
 
 
 def test_the_version_is_told_once() -> None:
@@ -250,14 +232,20 @@ def run_python(code: str, *arguments: str, cwd: Path, **environment: str) -> sub
     )
 
 
-LOADED_BY = """
-import json, sys
+COMMANDS = """
+import contextlib, io, json, sys
+class Block:
+    def find_spec(self, name, path=None, target=None):
+        if name.split('.')[0] in sys.argv[2:]:
+            raise ModuleNotFoundError(f'No module named {name!r}', name=name)
+sys.meta_path.insert(0, Block())
 before = set(sys.modules)
 from specgauge.cli.main import main
 for arguments in json.loads(sys.argv[1]):
-    code = main(arguments)
+    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as error:
+        code = main(arguments)
     loaded = sorted({name.split('.')[0] for name in set(sys.modules) - before})
-    print(json.dumps([code, loaded]), file=sys.stderr)
+    print(json.dumps([code, out.getvalue(), error.getvalue(), loaded]))
 """
 LIGHT = [
     ["--help"], ["--version"], ["run", "--help"], ["predict", "--help"], ["plan", "--help"], ["replay", "--help"],
@@ -265,12 +253,17 @@ LIGHT = [
 ]  # fmt: skip
 
 
+def run_commands(commands: list[list[str]], *without: str, cwd: Path) -> list[Any]:
+    """[exit code, stdout, stderr, modules loaded so far] of each, one after the other in one process."""
+    done = run_python(COMMANDS, json.dumps(commands), *without, cwd=cwd)
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
 def test_help_loads_nothing_large(tmp_path: Path) -> None:
-    """One after the other in one process; what is loaded adds up."""
-    done = run_python(LOADED_BY, json.dumps(LIGHT), cwd=tmp_path)
-    found = [json.loads(line) for line in done.stderr.splitlines() if line.startswith("[")]
-    assert [code for code, _ in found] == [0] * (len(LIGHT) - 1) + [2]
-    for arguments, (_, loaded) in zip(LIGHT, found, strict=True):
+    found = run_commands(LIGHT, cwd=tmp_path)
+    assert [code for code, *_ in found] == [0] * (len(LIGHT) - 1) + [2]
+    for arguments, (*_, loaded) in zip(LIGHT, found, strict=True):
         # some releases of typer import pydantic and rich themselves
         assert not set(loaded) & (HEAVY - {"pydantic", "rich"}), arguments
 
@@ -281,65 +274,37 @@ def test_the_package_itself_loads_nothing_large(tmp_path: Path) -> None:
     assert not HEAVY & set(json.loads(done.stdout))
 
 
-WITHOUT_TORCH = """
-import json, sys
-class Block:
-    def find_spec(self, name, path=None, target=None):
-        if name.split('.')[0] in ('torch', 'transformers'):
-            raise ModuleNotFoundError(f'No module named {name!r}', name=name)
-sys.meta_path.insert(0, Block())
-from specgauge.cli.main import main
-for arguments in json.loads(sys.argv[1]):
-    print(main(arguments), end='\\0')
-    print(end='\\0', file=sys.stderr)
-"""
-TORCH_FREE = {
-    "configs": ["configs", "quickstart"],
-    "schema": ["schema"],
-    "check": ["check", "quickstart"],
-    "predict": ["predict", "--alpha", "0.8", "--t-decode", "20ms", "--t-draft", "2ms", "--t-verify", "22ms"],
-    "predict a table": ["predict", "--table", str(Path(__file__).parent / "golden" / "magicdec.csv"), "--json"],
-    "plan": [
+TORCH_FREE = [
+    ["configs", "quickstart"],
+    ["schema"],
+    ["check", "quickstart"],
+    ["predict", "--alpha", "0.8", "--t-decode", "20ms", "--t-draft", "2ms", "--t-verify", "22ms"],
+    ["predict", "--table", str(Path(__file__).parent / "golden" / "magicdec.csv"), "--json"],
+    [
         *("plan", "--target", "llama-3.1-8b", "--draft", "llama-3.2-1b", "--hardware", "h100-sxm", "--alpha", ".8"),
         *("--batch-size", "1,64", "--context", "1k", "--json"),
     ],
-    "plan from a table": ["plan", "--calibrate", str(Path(__file__).parent / "golden" / "magicdec.csv")],
-    "explain": ["explain", "--target-probs", ".2,.4,.4", "--draft-probs", ".1,.1,.8"],
-    "explain logits": ["explain", "--logits", "2,1,0", "--top-k", "2"],
-    "recommend": ["recommend", "RUN"],
-    "replay": ["replay", "RUN", "--replicates", "1", "--sampling", "greedy", "--batch-size", "1", "--context", "64"],
-    "compare": ["compare", "RUN", "AGAIN"],
-    "compare as JSON": ["compare", "RUN", "AGAIN", "--json"],
-    "report": ["report", "RUN"],
-}
+    ["plan", "--calibrate", str(Path(__file__).parent / "golden" / "magicdec.csv")],
+    ["explain", "--target-probs", ".2,.4,.4", "--draft-probs", ".1,.1,.8"],
+    ["explain", "--logits", "2,1,0", "--top-k", "2"],
+    ["recommend", "RUN"],
+    ["replay", "RUN", "--replicates", "1", "--sampling", "greedy", "--batch-size", "1", "--context", "64"],
+    ["compare", "RUN", "AGAIN"],
+    ["compare", "RUN", "AGAIN", "--json"],
+    ["report", "RUN"],
+]
 
 
-@pytest.fixture(scope="module")
-def without_torch(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, str, str]]:
-    """(exit code, stdout, stderr) of each command, and last of `run`, all in one process without torch."""
-    folder = tmp_path_factory.mktemp("without_torch")
+def test_without_torch(tmp_path: Path) -> None:
+    """One after the other in one process, `run` the last."""
     small = Shape(alphas={"greedy": 0.8}, batch_sizes=(1,), contexts=(64,), gammas=(1, 2))
     for name in ("RUN", "AGAIN"):
-        build_run(folder / name, small)
-    commands = {**TORCH_FREE, "run": ["run"]}
-    done = run_python(WITHOUT_TORCH, json.dumps(list(commands.values())), cwd=folder)
-    assert done.returncode == 0, done.stderr
-    *told, after = (text.rpartition("\n") for text in done.stdout.split("\0"))
-    *errors, last = done.stderr.split("\0")
-    assert (after[2], last) == ("", "")
-    return {name: (int(code), out, error) for name, (out, _, code), error in zip(commands, told, errors, strict=True)}
-
-
-@pytest.mark.parametrize("name", TORCH_FREE)
-def test_without_torch(name: str, without_torch: dict[str, tuple[int, str, str]]) -> None:
-    code, out, error = without_torch[name]
-    assert code == 0, error
-    assert out
-    assert not error or name == "replay"  # it says on stderr which cell it is at
-
-
-def test_run_without_torch_says_what_it_needs(without_torch: dict[str, tuple[int, str, str]]) -> None:
-    code, _, error = without_torch["run"]
+        build_run(tmp_path / name, small)
+    *found, measuring = run_commands([*TORCH_FREE, ["run"]], "torch", "transformers", cwd=tmp_path)
+    for arguments, (code, out, error, _) in zip(TORCH_FREE, found, strict=True):
+        assert (code, bool(out)) == (0, True), (arguments, error)
+        assert not error or arguments[0] == "replay"  # it says on stderr which cell it is at
+    code, _, error, _ = measuring
     assert code == 1
     assert error.splitlines()[-1].startswith("specgauge: needs the package 'torch', which is not installed")
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,23 +32,16 @@ FLAGS = ("--alpha", "0.8", "--gamma", "1:3", "--t-decode", "1s", "--t-draft", "1
 PLAN = ("--target", "llama-2-7b", "--hardware", "a100-80gb-sxm", "--alpha", ".8", "--batch-size", "8")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Sentinel:
-    """One function of the equation that is replaced, and what S is multiplied by then."""
-
-    name: str
-    times: float
-    speedup_factor: float
-
-    def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        real: Callable[..., Any] = getattr(speedup, self.name)
-        monkeypatch.setattr(speedup, self.name, lambda *arguments: self.times * real(*arguments))
+FACTORS = {"_speedup": (3.0, 3.0), "_round_time_s": (2.0, 0.5)}
+"""By what each function of the equation is multiplied, and what S is multiplied by then."""
 
 
-SENTINELS = [
-    Sentinel(name="_speedup", times=3.0, speedup_factor=3.0),
-    Sentinel(name="_round_time_s", times=2.0, speedup_factor=0.5),
-]
+def install(monkeypatch: pytest.MonkeyPatch, name: str) -> float:
+    """Replace a function of the equation; returns what S is multiplied by."""
+    real: Callable[..., Any] = getattr(speedup, name)
+    times, speedup_factor = FACTORS[name]
+    monkeypatch.setattr(speedup, name, lambda *arguments: times * real(*arguments))
+    return speedup_factor
 
 
 def run_at(path: Path) -> Run:
@@ -99,20 +91,20 @@ class Commands:
         return [value]
 
 
-@pytest.mark.parametrize("sentinel", SENTINELS, ids=lambda one: one.name)
+@pytest.mark.parametrize("name", FACTORS)
 @pytest.mark.parametrize("command", ["predict", "plan", "recommend", "limited", "compare", "report"])
 def test_every_command_asks_the_one_equation(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
-    sentinel: Sentinel,
+    name: str,
     command: str,
 ) -> None:
     commands = Commands(tmp_path, capsys)
     before = getattr(commands, command)()
-    sentinel.install(monkeypatch)
+    factor = install(monkeypatch, name)
     after = getattr(commands, command)()
-    assert after == pytest.approx([sentinel.speedup_factor * value for value in before], rel=1e-12)
+    assert after == pytest.approx([factor * value for value in before], rel=1e-12)
 
 
 def test_replayed_rounds_take_what_the_equation_says(
@@ -121,7 +113,7 @@ def test_replayed_rounds_take_what_the_equation_says(
     commands = Commands(tmp_path, capsys)
     arguments = ("replay", str(commands.first.path), "--replicates", "2")
     before = commands.json(*arguments)["replays"][0]
-    SENTINELS[1].install(monkeypatch)
+    install(monkeypatch, "_round_time_s")
     after = commands.json(*arguments)["replays"][0]
     assert (before["loop_speedup"], after["loop_speedup"]) == (1.0, 0.5)
     assert before["best_fixed_speedup"] > 1.0 == after["best_fixed_speedup"]
@@ -132,7 +124,7 @@ def test_counted_rounds_are_held_against_the_one_equation(tmp_path: Path, monkey
     run = run_at(tmp_path / "run")
     write_blocks(run.path, {key(): [batch]}, (2,))
     (before,) = predict(run).validation
-    SENTINELS[0].install(monkeypatch)
+    install(monkeypatch, "_speedup")
     (after,) = predict(run).validation
     for name in ("speedup_predicted", "speedup_from_counts"):
         assert after[name] == pytest.approx(3 * before[name], rel=1e-12)
@@ -142,6 +134,6 @@ def test_the_search_bounds_its_candidates_by_the_one_equation(monkeypatch: pytes
     levels = exact_levels({"decode": [1.0], "draft": [0.1, 0.2], "verify:1": [1.2], "verify:2": [1.3]})
     settings = SearchSettings(gammas=(1, 2), batch_size=1, catches_up=False)
     before = bound_candidates(settings, question(0.8, 2), levels, is_rising=True)
-    SENTINELS[0].install(monkeypatch)
+    install(monkeypatch, "_speedup")
     after = bound_candidates(settings, question(0.8, 2), levels, is_rising=True)
     np.testing.assert_allclose(after.log_speedup[1:], before.log_speedup[1:] + math.log(3.0), rtol=1e-12)

@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import repeat
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -40,7 +40,7 @@ from specgauge.bench.cache.cache import RowCache, forward
 from specgauge.bench.decoding.drafters import confidence
 from specgauge.bench.decoding.plain import check_room, pad_right
 from specgauge.bench.decoding.records import NonFiniteLogitsError, Text, broken_logits, refuse_places
-from specgauge.bench.decoding.sampling import draw, lowest_argmax, probabilities, processed_logits, seen_tokens, widen
+from specgauge.bench.decoding.sampling import History, draw, lowest_argmax, probabilities, processed_logits, widen
 from specgauge.bench.models.pair import LoadedModel
 from specgauge.model.exact import AcceptanceRule, DraftSampling
 from specgauge.model.sampling import SamplingSettings, uniforms
@@ -107,20 +107,9 @@ def measure_rollouts(
     where the draft's context does.  Everything is a function of (seed, prompt, repetition, start), whatever the batch.
 
     Raises:
-        ValueError: an unknown rule or draft sampling, a number below 1, or a text longer than the draft's context.
+        ValueError: a text longer than the draft's context.
         NonFiniteLogitsError: either model's logits are not numbers.
     """
-    for name, value, allowed in (
-        ("acceptance_rule", acceptance_rule, get_args(AcceptanceRule)),
-        ("draft_sampling", draft_sampling, get_args(DraftSampling)),
-    ):
-        if value not in allowed:
-            raise ValueError(f"{name}: expected {' or '.join(allowed)}, got {value!r}")
-    if min(starts_per_text, depth, batch_size, chunk) < 1:
-        raise ValueError(
-            f"rollouts: expected 1 or more each, got starts_per_text {starts_per_text}, depth {depth}, "
-            f"batch_size {batch_size}, chunk {chunk}"
-        )
     drafting = Drafting(settings=settings, acceptance_rule=acceptance_rule, draft_sampling=draft_sampling)
     batches = text_batches(texts, batch_size)
     for text in (text for batch in batches for text in batch):
@@ -235,9 +224,12 @@ def _follow(
     device, last = draft.device, max(start.steps for start in starts)
     prefixes = [len(texts[start.text].prompt_tokens) + start.position + 1 for start in starts]
     cache = held.copied_rows([start.text for start in starts], tokens=max(prefixes) + last)
-    seen = _history(draft, texts, starts) if drafting.settings.repetition_penalty != 1.0 else None
     token = torch.tensor([start.token for start in starts], device=device)
     chains = [texts[start.text] for start in starts]
+    seen = None
+    if drafting.settings.repetition_penalty != 1.0:
+        written = [c.prompt_tokens + c.tokens[: s.position + 1] for c, s in zip(chains, starts, strict=True)]
+        seen = History(len(starts), draft.vocabulary_rows, device).update(written)
     positions = np.array([start.position for start in starts])[:, None]
     limits = [prefix + start.steps - 1 for prefix, start in zip(prefixes, starts, strict=True)]
     for depth in range(1, last + 1):  # a chain that has ended feeds its last place again
@@ -258,14 +250,6 @@ def _follow(
             seen.scatter_(1, token[:, None], True)
         probs = _proposals(logits.float(), drafting, seen)
         token = draw(probs, _uniforms(seed, chains, positions, depth + 1, device)[:, 0])
-
-
-def _history(draft: LoadedModel, texts: Sequence[Text], starts: Sequence[_Start]) -> Tensor:
-    """(R, V) tokens of each chain's prompt and text up to its start; those unknown to the draft are left out."""
-    rows = [[*texts[s.text].prompt_tokens, *texts[s.text].tokens[: s.position + 1]] for s in starts]
-    tokens, valid = pad_right(rows, 0, draft.device)
-    known = tokens < draft.vocabulary_rows
-    return seen_tokens(tokens.masked_fill(~known, 0), valid & known, draft.vocabulary_rows)
 
 
 def _uniforms(seed: int, texts: Sequence[Text], positions: Any, depth: int, device: torch.device) -> Tensor:

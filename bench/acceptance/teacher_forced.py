@@ -15,7 +15,6 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -146,16 +145,18 @@ def _batch_rows(
     draft_rows: int,
     device: torch.device,
     names: tuple[str, str],
-) -> dict[str, list[Any]]:
-    """The rows of one batch of texts, as columns of plain values; ``names`` are those of target and draft."""
+) -> Iterator[pd.DataFrame]:
+    """The rows of one batch of texts, chunk by chunk; ``names`` are those of target and draft."""
     scored, valid = pad_right([text.tokens[1:] for text in texts], 0, device)
     histories = Histories(texts, settings, device)
-    columns: dict[str, list[Any]] = {name: [] for name in (*INTEGER_COLUMNS, *FLOAT_COLUMNS, "end_reason")}
+    of_text = pd.DataFrame(
+        [(text.prompt, text.repetition, text.end_reason, len(text.prompt_tokens)) for text in texts],
+        columns=["prompt", "repetition", "end_reason", "context"],
+    )
     start = 0
     for target_logits, draft_logits in zip(target_chunks, draft_chunks, strict=True):
-        count = target_logits.shape[1]
         vocabulary = max(target_logits.shape[-1], draft_logits.shape[-1])
-        stop = start + count
+        stop = start + target_logits.shape[1]
         found, broken = _columns(
             widen(target_logits.to(device), vocabulary),
             widen(draft_logits.to(device), vocabulary),
@@ -167,18 +168,14 @@ def _batch_rows(
         for name, places in zip(names, (broken & valid[:, start:stop]).cpu(), strict=True):
             refuse_places(name, texts, places, start)
         mask = valid[:, start:stop].cpu().numpy()
-        rows, offsets = (index.tolist() for index in np.nonzero(mask))
-        for name, values in found.items():
-            columns[name].extend(values.cpu().numpy()[mask].tolist())
-        for row, offset in zip(rows, offsets, strict=True):
-            text, position = texts[row], start + offset
-            columns["prompt"].append(text.prompt)
-            columns["repetition"].append(text.repetition)
-            columns["end_reason"].append(text.end_reason)
-            columns["position"].append(position)
-            columns["context"].append(len(text.prompt_tokens) + position)
+        rows, offsets = np.nonzero(mask)
+        own = of_text.iloc[rows].reset_index(drop=True)
+        yield own.assign(
+            position=start + offsets,
+            context=own["context"] + start + offsets,
+            **{name: values.cpu().numpy()[mask] for name, values in found.items()},
+        )
         start = stop
-    return columns
 
 
 def measure_acceptance(
@@ -204,7 +201,7 @@ def measure_acceptance(
         NonFiniteLogitsError: either model's logits are not numbers.
     """
     batches = text_batches(texts, batch_size)
-    columns: dict[str, list[Any]] = {name: [] for name in (*INTEGER_COLUMNS, *FLOAT_COLUMNS, "end_reason")}
+    columns, frames = [*INTEGER_COLUMNS, *FLOAT_COLUMNS, "end_reason"], list[pd.DataFrame]()
     with tempfile.TemporaryDirectory() as scratch:
         of_target: Iterable[Iterator[Tensor]]
         if isinstance(target, LoadedModel):
@@ -220,12 +217,11 @@ def measure_acceptance(
             for text in batch:
                 check_room(model, len(text.prompt_tokens), len(text.tokens), text.prompt)
             chunks, names = logit_chunks(model, batch, chunk), (name, model.name)
-            found = _batch_rows(batch, target_chunks, chunks, settings, model.vocabulary_rows, device, names)
-            for column, values in found.items():
-                columns[column].extend(values)
+            frames += _batch_rows(batch, target_chunks, chunks, settings, model.vocabulary_rows, device, names)
             if progress is not None:
                 progress(done, len(batches))
-    frame = sorted_frame(pd.DataFrame(columns), INTEGER_COLUMNS, FLOAT_COLUMNS, ("prompt", "repetition", "position"))
+    whole = pd.concat(frames)[columns] if frames else pd.DataFrame(columns=columns)
+    frame = sorted_frame(whole, INTEGER_COLUMNS, FLOAT_COLUMNS, ("prompt", "repetition", "position"))
     frame.loc[frame["target_prob"] == 0.0, ["target_prob", "draft_prob"]] = np.nan
     return frame
 

@@ -66,12 +66,10 @@ class BufferLayer(CacheLayerMixin):
         return self.size()[1], 0
 
     def get_max_length(self) -> int:
-        """The capacity in tokens (name used by newer releases)."""
+        """The capacity in tokens."""
         return self.size()[2]
 
-    def get_max_cache_shape(self) -> int:
-        """The capacity in tokens (name used by older releases)."""
-        return self.size()[2]
+    get_max_cache_shape = get_max_length  # as older releases call it
 
 
 class TracedLayer(BufferLayer):
@@ -217,7 +215,6 @@ def attention_forward(
     value: Tensor,
     attention_mask: Tensor | None,
     scaling: float | None = None,
-    dropout: float = 0.0,
     softcap: float | None = None,
     *,
     written_out: bool = False,
@@ -231,8 +228,6 @@ def attention_forward(
     Raises:
         ValueError: an attention feature it does not implement.
     """
-    if dropout != 0.0:
-        raise ValueError("attention dropout is for training; call model.eval() before measuring")
     unsupported = [name for name in ("s_aux", "position_bias") if kwargs.get(name) is not None]
     if unsupported:
         raise ValueError(

@@ -91,11 +91,10 @@ class RowCache:
 
     run_static: Callable[[PreTrainedModel, RowCache, Tensor, int], Tensor] | None = None
     """Runs a forward (model, cache, tokens, keep) over static shapes; None where forwards are eager."""
-    window: tuple[int | None] | None = None
-    """The model's sliding window, once a forward has asked for it: a configuration is slow to ask every time."""
 
-    def __init__(self, *, layers: Sequence[RowLayer], batch_size: int, capacity: int) -> None:
-        self.capacity = capacity
+    def __init__(self, *, layers: Sequence[RowLayer], batch_size: int, capacity: int, window: int | None) -> None:
+        """Take empty layers and the model's sliding window: a configuration is slow to ask at every forward."""
+        self.capacity, self.window = capacity, window
         self.lengths = [0] * batch_size
         self.positions: Tensor = torch.empty(0, dtype=torch.long)
         self.uniform_start: int | None = 0
@@ -126,7 +125,8 @@ class RowCache:
         A row may be named more than once; what does not fit is left out, and does not count.
         """
         layers = [RowLayer() for _ in self.layers]
-        copied = RowCache(layers=layers, batch_size=len(rows), capacity=capacity_bucket(tokens))
+        capacity = capacity_bucket(tokens)
+        copied = RowCache(layers=layers, batch_size=len(rows), capacity=capacity, window=self.window)
         kept = min(self.capacity, copied.capacity)
         for own, new in zip(self.layers, layers, strict=True):
             if not own.is_initialized:
@@ -189,21 +189,19 @@ def new_cache(model: PreTrainedModel, *, batch_size: int, tokens: int) -> RowCac
     Its forwards are eager; `LoadedModel.new_cache` gives one whose forwards run in the model's mode.
     """
     layers = [RowLayer() for _ in range(layer_count(model))]
-    return RowCache(layers=layers, batch_size=batch_size, capacity=capacity_bucket(tokens))
+    capacity, window = capacity_bucket(tokens), sliding_window(model)
+    return RowCache(layers=layers, batch_size=batch_size, capacity=capacity, window=window)
 
 
 def _masks(model: PreTrainedModel, cache: RowCache, mask: Tensor | None) -> Masks:
     """The mask in the form the model takes: one for all layers, or one for each kind of attention layer."""
     if cache.window is None:
-        cache.window = (sliding_window(model),)
-    (window,) = cache.window
-    if window is None:
         return mask
-    if cache.view_length <= window:
+    if cache.view_length <= cache.window:
         sliding = mask
     else:
         slots = torch.arange(cache.view_length, device=cache.positions.device)
-        reach = slots > cache.positions[:, :, None] - window
+        reach = slots > cache.positions[:, :, None] - cache.window
         causal = (slots <= cache.positions[:, :, None]) if mask is None else mask[:, 0]
         sliding = for_all_layers((causal & reach)[:, None])
     return layer_masks(model, mask, sliding)

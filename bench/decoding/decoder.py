@@ -38,7 +38,7 @@ from specgauge.bench.decoding.records import (
     Row,
     RowRound,
 )
-from specgauge.bench.decoding.sampling import Draws, History, draw
+from specgauge.bench.decoding.sampling import NO_TOKEN, Draws, History, next_tokens, widen
 from specgauge.bench.decoding.verification import RowOutcome, Verifier, verify_block
 from specgauge.bench.models.pair import LoadedModel
 from specgauge.bench.timing.clock import Clock, clock_for
@@ -93,16 +93,16 @@ class Batch:
             marks = marks + [clock.mark()] * (3 - len(marks))
         clock.synchronize()
         times = []
-        for number, (active, stamps) in enumerate(self.rounds):
+        for active, stamps in self.rounds:
             draft, verify, accept, rest = (clock.elapsed_s(a, b) for a, b in pairwise(stamps))
             times.append(
                 RoundTimes(
-                    round=number,
+                    active_rows=active,
+                    t_round_s=draft + verify + accept + rest,
                     t_draft_s=draft,
                     t_verify_s=verify,
                     t_accept_s=accept,
                     t_rest_s=rest,
-                    active_rows=active,
                 )
             )
         return Decoded(
@@ -111,7 +111,6 @@ class Batch:
             times=times,
             prefill_target_s=clock.elapsed_s(marks[0], marks[1]),
             prefill_draft_s=clock.elapsed_s(marks[1], marks[2]),
-            decode_s=sum(one.t_round_s for one in times),
             why_not_lossless="acceptance is forced by coin at given rates" if forced else None,
         )
 
@@ -216,29 +215,24 @@ class SpeculativeDecoder:
 
     def _first_token(self, batch: Batch) -> None:
         """Prefill the target and commit the token its last row gives."""
-        rows = batch.rows
-        logits = first_logits(self.target, batch.cache, batch.committed)
-        seen = batch.seen()
-        tokens, probs, faults = self.verifier.own(logits[:, None], None if seen is None else seen[:, None])
-        if probs is not None:
-            batch.draws.move([0] * len(rows), 1)
-            tokens = draw(probs, batch.draws.at("token", 1))
-        found = torch.cat([tokens, faults.to(tokens.dtype)], dim=1).tolist()
-        for row, (_, fault) in zip(rows, found, strict=True):
-            if fault:
-                raise NonFiniteLogitsError(self.target.name, row.prompt, 0)
-        for row, (token, _) in zip(rows, found, strict=True):
+        logits = widen(first_logits(self.target, batch.cache, batch.committed), self.verifier.vocabulary)
+        uniforms = None if self.verifier.greedy else batch.draws.column("token", 0)
+        tokens = next_tokens(logits, self.settings, uniforms, batch.seen()).tolist()
+        if NO_TOKEN in tokens:
+            raise NonFiniteLogitsError(self.target.name, batch.rows[tokens.index(NO_TOKEN)].prompt, 0)
+        for row, token in zip(batch.rows, tokens, strict=True):
             row.commit([token], self.target.eos_token_ids, batch.given.max_new_tokens)
 
     def gamma_in_force(self, asked: int, context: int, tokens_left: int) -> tuple[int, GammaLimit]:
-        """min(γ, tokens left − 1, target limit − s − 1, draft limit − s), never below 0, and which of them it is."""
+        """min(γ, tokens left − 1, draft limit − s), never below 0, and which of them it is.
+
+        The target's context, which holds the prompt and every new token, allows more than the tokens left do.
+        """
         limits: dict[GammaLimit, int] = {
             "asked": asked,
             "tokens_left": tokens_left - 1,
             "draft_context": self.drafter.room(context),
         }
-        if self.target.max_context is not None:
-            limits["target_context"] = self.target.max_context - context - 1
         lowest = min(limits, key=lambda name: limits[name])
         return max(0, limits[lowest]), lowest
 

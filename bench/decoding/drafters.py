@@ -389,13 +389,7 @@ class NgramDrafter:
     vocabulary_rows = 0
 
     def __init__(self, *, longest: int = 3, shortest: int = 1) -> None:
-        """Match ``longest`` down to ``shortest`` tokens.
-
-        Raises:
-            ValueError: not 1 <= shortest <= longest.
-        """
-        if not 1 <= shortest <= longest:
-            raise ValueError(f"ngram: expected 1 <= shortest <= longest, got shortest {shortest} and longest {longest}")
+        """Match ``longest`` down to ``shortest`` tokens, 1 or more."""
         self.longest, self.shortest = longest, shortest
         self.rows: list[NgramIndex] = []
 

@@ -16,7 +16,6 @@ Shapes: B rows, V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
@@ -24,7 +23,15 @@ import torch
 from torch import Tensor
 
 from specgauge.bench.cache.cache import RowCache, forward, prefill
-from specgauge.bench.decoding.records import NonFiniteLogitsError, PromptBatch, Row, Text
+from specgauge.bench.decoding.records import (
+    Decoded,
+    NonFiniteLogitsError,
+    PromptBatch,
+    RoundTimes,
+    Row,
+    RowRound,
+    Text,
+)
 from specgauge.bench.decoding.sampling import NO_TOKEN, Draws, next_tokens, seen_tokens
 from specgauge.bench.models.pair import LoadedModel
 from specgauge.bench.timing.clock import Clock, clock_for
@@ -126,39 +133,14 @@ def first_logits(model: LoadedModel, cache: RowCache, prompts: Sequence[Sequence
     return logits[:, -1]
 
 
-@dataclass(frozen=True, kw_only=True)
-class PlainStep:
-    """One step of the plain loop: a token for every active row."""
-
-    position: int
-    """Index of the step's token in every row's text; the prefill's token is index 0."""
-    active_rows: int
-    t_step_s: float
-    """From the end of the step before: forward, draw, read-back and bookkeeping."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class PlainDecoded:
-    """A batch that was decoded plainly, timed step by step."""
-
-    texts: list[Text]
-    prefill_s: float
-    """Up to and including the first token."""
-    steps: list[PlainStep]
-
-    @property
-    def decode_s(self) -> float:
-        """From the first token to the end of the last row."""
-        return sum(step.t_step_s for step in self.steps)
-
-
 @torch.inference_mode()
 def plain_steps(
     model: LoadedModel, batch: PromptBatch, settings: SamplingSettings, *, seed: int, clock: Clock | None = None
-) -> Interleavable[PlainDecoded]:
+) -> Interleavable[Decoded]:
     """Decode one static batch until every row ended by an end-of-text token or at its length, step by step.
 
-    The first step goes up to the first token.
+    The first step goes up to the first token.  A step lasts from the end of the one before: forward, draw, read-back
+    and bookkeeping.
 
     Raises:
         ValueError: an empty prompt, one with an id the model does not have, or without room in the model's context.
@@ -201,11 +183,30 @@ def plain_steps(
             cache.set_lengths([n if row.ended else n + 1 for row, n in zip(rows, lengths, strict=True)])
     clock.synchronize()
     prefill_s, *steps_s = (clock.elapsed_s(before, after) for before, after in stamps)
-    steps = [
-        PlainStep(position=index, active_rows=active[index], t_step_s=t_step_s)
-        for index, t_step_s in enumerate(steps_s, start=1)
+    rounds = [
+        RowRound(
+            round=number,
+            prompt=row.prompt,
+            repetition=batch.repetition,
+            position=number + 1,
+            context=row.prompt_tokens + number,
+            gamma_asked=0,
+            gamma=0,
+            gamma_limit="asked",
+            drafted=0,
+            accepted=0,
+            emitted=1,
+        )
+        for number in range(len(steps_s))
+        for row in rows
+        if number + 1 < row.emitted
     ]
-    return PlainDecoded(texts=[row.text(batch.repetition) for row in rows], prefill_s=prefill_s, steps=steps)
+    return Decoded(
+        texts=[row.text(batch.repetition) for row in rows],
+        rows=rounds,
+        times=[RoundTimes(active_rows=n, t_round_s=s) for n, s in zip(active[1:], steps_s, strict=True)],
+        prefill_target_s=prefill_s,
+    )
 
 
 decode_plain = uninterrupted(plain_steps)
@@ -230,32 +231,23 @@ def new_rows(model: LoadedModel, batch: PromptBatch) -> list[Row]:
     """The rows of a batch before anything is written.
 
     Raises:
-        ValueError: no prompt, no new token, or a prompt that `check_prompt` refuses.
+        ValueError: no prompt, no new token, or a prompt that `check_room` refuses or that has an id the model lacks.
     """
     if not batch.prompts:
         raise ValueError("prompts: expected one or more to decode, got none")
     if batch.max_new_tokens < 1:
         raise ValueError(f"max_new_tokens: expected 1 or more, got {batch.max_new_tokens}")
-    rows = []
+    rows, count = [], model.vocabulary_rows
     for number, prompt in zip(batch.numbers, batch.prompts, strict=True):
-        check_prompt(model, prompt, batch.max_new_tokens, number)
+        check_room(model, len(prompt), batch.max_new_tokens, number)
+        lowest, highest = min(prompt), max(prompt)
+        if lowest < 0 or highest >= count:
+            raise ValueError(
+                f"{model.name}: prompt {number}: expected ids from 0 to {count - 1}, got "
+                f"{highest if highest >= count else lowest}; encode it with the model's own tokenizer"
+            )
         rows.append(Row(prompt=number, committed=list(prompt), prompt_tokens=len(prompt)))
     return rows
-
-
-def check_prompt(model: LoadedModel, prompt: Sequence[int], new_tokens: int, number: int) -> None:
-    """Refuse a prompt that the model cannot go on from.
-
-    Raises:
-        ValueError: it is empty, has an id that the model does not have, or leaves no room for the new tokens.
-    """
-    check_room(model, len(prompt), new_tokens, number)
-    lowest, highest, count = min(prompt), max(prompt), model.vocabulary_rows
-    if lowest < 0 or highest >= count:
-        raise ValueError(
-            f"{model.name}: prompt {number}: expected ids from 0 to {count - 1}, got "
-            f"{highest if highest >= count else lowest}; encode it with the model's own tokenizer"
-        )
 
 
 def check_room(model: LoadedModel, prompt_tokens: int, new_tokens: int, number: int) -> None:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 EndReason = Literal["eos", "length"]
-GammaLimit = Literal["asked", "tokens_left", "target_context", "draft_context"]
+GammaLimit = Literal["asked", "tokens_left", "draft_context"]
 """What set γ in force: what was asked for, or the limit that allowed less."""
 
 
@@ -87,7 +87,7 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True)
 class RowRound:
-    """One row's part in one round."""
+    """One row's part in one round; a step of the plain loop is a round without drafts."""
 
     round: int
     prompt: int
@@ -117,21 +117,21 @@ class RowRound:
 
 @dataclass(frozen=True, kw_only=True)
 class RoundTimes:
-    """Seconds of one round of the whole batch, by phase; rounds follow each other without a gap."""
+    """Seconds of one round of the whole batch; rounds follow each other without a gap.  A plain step has no phases."""
 
-    round: int
-    t_draft_s: float
-    t_verify_s: float
-    t_accept_s: float
-    """Accept or replace, and the read-back that tells the host."""
-    t_rest_s: float
-    """Bookkeeping on the host and rolling back, until the next round starts."""
     active_rows: int
+    t_round_s: float
+    t_draft_s: float | None = None
+    t_verify_s: float | None = None
+    t_accept_s: float | None = None
+    """Accept or replace, and the read-back that tells the host."""
+    t_rest_s: float | None = None
+    """Bookkeeping on the host and rolling back, until the next round starts."""
 
     @property
-    def t_round_s(self) -> float:
-        """The whole round."""
-        return self.t_draft_s + self.t_verify_s + self.t_accept_s + self.t_rest_s
+    def t_overhead_s(self) -> float:
+        """Accept and rest, 0 without phases."""
+        return (self.t_accept_s or 0.0) + (self.t_rest_s or 0.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,13 +141,12 @@ class Decoded:
     texts: list[Text]
     rows: list[RowRound]
     times: list[RoundTimes]
+    """Of every round, by its number."""
     prefill_target_s: float
     """Up to and including the first token, which the target samples."""
-    prefill_draft_s: float
+    prefill_draft_s: float = 0.0
     """Whatever the drafter does before the first round."""
-    decode_s: float
-    """From there to the end of the last row: the sum of all rounds."""
-    why_not_lossless: str | None
+    why_not_lossless: str | None = None
     """None where the texts have exactly the target's distribution, but for ties within rounding."""
 
     @property
@@ -156,9 +155,9 @@ class Decoded:
         return self.prefill_target_s + self.prefill_draft_s
 
     @property
-    def lossless(self) -> bool:
-        """Whether the texts have the target's distribution."""
-        return self.why_not_lossless is None
+    def decode_s(self) -> float:
+        """From there to the end of the last row: the sum of all rounds."""
+        return sum(one.t_round_s for one in self.times)
 
 
 class NonFiniteLogitsError(RuntimeError):

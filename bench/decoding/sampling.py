@@ -125,15 +125,10 @@ def keep_min_p(logits: Tensor, min_p: float, min_tokens_to_keep: int) -> Tensor:
 
 
 def processed_logits(logits: Tensor, settings: SamplingSettings, seen: Tensor | None = None) -> Tensor:
-    """Logits after every active processor but without the temperature-0 convention; float32 or wider.
-
-    Raises:
-        ValueError: a repetition penalty without the history.
-    """
+    """Logits after every active processor but without the temperature-0 convention; float32 or wider."""
     scores = logits if logits.dtype in (torch.float32, torch.float64) else logits.float()
     if settings.repetition_penalty != 1.0:
-        if seen is None:
-            raise ValueError("repetition_penalty needs the history: pass which tokens were seen")
+        assert seen is not None, "a repetition penalty needs the history"
         scores = penalise_repetition(scores, settings.repetition_penalty, seen)
     if settings.temperature == 0.0:
         return scores

@@ -14,10 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 
 from specgauge.bench.acceptance.teacher_forced import measure_acceptance
 from specgauge.bench.decoding.plain import generate_plain, pad_right
+from specgauge.bench.decoding.records import Text
 from specgauge.bench.embedded.train import corpus_files, encode, held_out_loss, read_texts
 from specgauge.bench.models.pair import EMBEDDED, LoadedPair, load_pair
 from specgauge.bench.prompts import encode_prompts, read_prompts
@@ -44,6 +46,21 @@ def step_costs_s(pair: LoadedPair, prompts: list[list[int]]) -> dict[str, float]
     return {arm: float(np.median(found[5:])) for arm, found in samples.items()}
 
 
+def acceptance_and_repeats(
+    pair: LoadedPair, prompts: list[list[int]], settings: SamplingSettings, *, new_tokens: int = NEW_TOKENS
+) -> tuple[pd.DataFrame, float]:
+    """Of the target's own texts: `measure_acceptance`, and the share of 4-grams that occurred before."""
+    texts: list[Text] = []
+    for first in range(0, len(prompts), 8):
+        batch = prompts[first : first + 8]
+        numbers = range(first, first + len(batch))
+        texts += generate_plain(pair.target, batch, settings, max_new_tokens=new_tokens, seed=0, prompt_numbers=numbers)
+    tokens, valid = pad_right([text.tokens for text in texts], 0, torch.device("cpu"))
+    repeats = repeated_ngram_share(tokens.numpy(), valid.sum(dim=1).numpy(), n=4)
+    frame = measure_acceptance(pair.target, pair.draft_model, texts, settings, batch_size=8, chunk=64)
+    return frame, float(np.nanmean(repeats))
+
+
 def measure() -> dict[str, Any]:
     """Every figure of the card."""
     spec = ModelConfig(model="embedded", device="cpu")
@@ -62,25 +79,11 @@ def measure() -> dict[str, Any]:
         "t_decode_over_t_draft": round(costs["decode"] / costs["draft"], 3),
     }
     for name, settings in (("greedy", SamplingSettings(temperature=0.0)), ("t1", SamplingSettings())):
-        texts = [
-            text
-            for first in range(0, len(prompts), 8)
-            for text in generate_plain(
-                pair.target,
-                prompts[first : first + 8],
-                settings,
-                max_new_tokens=NEW_TOKENS,
-                seed=0,
-                prompt_numbers=list(range(first, min(first + 8, len(prompts)))),
-            )
-        ]
-        frame = measure_acceptance(pair.target, pair.draft_model, texts, settings, batch_size=8, chunk=64)
+        frame, repeats = acceptance_and_repeats(pair, prompts, settings)
         known = frame.dropna(subset=["target_prob"])
         accepted = np.minimum(1.0, known["draft_prob"] / known["target_prob"])
-        tokens, valid = pad_right([text.tokens for text in texts], 0, torch.device("cpu"))
-        repeats = repeated_ngram_share(tokens.numpy(), valid.sum(dim=1).numpy(), n=4)
         card[f"mean_acceptance_{name}"] = round(float(np.mean(accepted)), 4)
-        card[f"repeated_4gram_share_{name}"] = round(float(np.nanmean(repeats)), 4)
+        card[f"repeated_4gram_share_{name}"] = round(repeats, 4)
     _, held_out = corpus_files()
     tokenizer: Any = pair.target.tokenizer
     stream = encode(tokenizer, read_texts(held_out))

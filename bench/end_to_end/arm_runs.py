@@ -1,25 +1,26 @@
 """What a batch leaves behind under one arm, and whether memory holds the caches of all arms at once.
 
-    run = run_of_decoded("speculate:4", decoded)        # or run_of_plain(plain)
+    run = run_of_decoded("speculate:4", decoded)
     run.requests[0].seconds, run.rounds[0].t_draft_s
 
-The plain loop's steps are rounds without drafts.  Times in seconds; a batch's stand in each of its rows.  Memory is
-asked before, since too many caches end in a killed process on a host:
+Times in seconds; a batch's stand in each of its rows.  Memory is asked before, since too many caches end in a killed
+process on a host:
 
     caches_fit(pair, arms=9, batch_size=4, tokens=320, limit=8 << 30)
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
 from specgauge.bench.cache.cache import capacity_bucket
-from specgauge.bench.decoding.plain import PlainDecoded
-from specgauge.bench.decoding.records import Decoded, RowRound, Text
+from specgauge.bench.decoding.records import Decoded, RoundTimes, RowRound, Text
 from specgauge.bench.models.pair import LoadedModel, LoadedPair
 from specgauge.model.arms import Arm
 
@@ -65,8 +66,8 @@ class Request:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Round(RowRound):
-    """One row's part in one round of one batch under one arm; a plain step is a round without drafts.
+class Round(RoundTimes, RowRound):
+    """One row's part in one round of one batch under one arm, with the times of the batch.
 
     Its signals are, where a policy reads them, of the drafts it was shown; at a fixed γ, where reading would cost what
     is timed, of the drafts that met the accept–reject test, from a pass over the text afterwards; empty where no model
@@ -75,13 +76,6 @@ class Round(RowRound):
 
     arm: str
     row: int
-    active_rows: int
-    t_round_s: float
-    """The whole round of the batch, as are its phases."""
-    t_draft_s: float | None = None
-    t_verify_s: float | None = None
-    t_accept_s: float | None = None
-    t_rest_s: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,18 +88,8 @@ class ArmRun:
     """Of the requests, in their order."""
 
 
-def request_of(
-    arm: str,
-    row: int,
-    text: Text,
-    *,
-    prefill_s: float,
-    seconds: float | None,
-    decode_s: float,
-    rounds: int | None,
-    why_not_lossless: str | None = None,
-) -> Request:
-    """The record of one row's text."""
+def request_of(arm: str, row: int, text: Text, **measured: Any) -> Request:
+    """The record of one row's text, with what was measured of it."""
     return Request(
         arm=arm,
         gamma=Arm.parse(arm).gamma,
@@ -115,78 +99,19 @@ def request_of(
         prompt_tokens=len(text.prompt_tokens),
         tokens=text.tokens,
         finish_reason=text.end_reason,
-        prefill_s=prefill_s,
-        seconds=seconds,
-        decode_s=decode_s,
-        rounds=rounds,
-        lossless=why_not_lossless is None,
-        why_not_lossless=why_not_lossless,
+        **measured,
     )
 
 
-def run_of_plain(found: PlainDecoded, arm: str = "plain") -> ArmRun:
-    """The plain loop's steps as rounds without drafts, one for every active row; ``arm`` chose to decode so."""
-    ends_s = [found.prefill_s, *(found.prefill_s + s for s in np.cumsum([step.t_step_s for step in found.steps]))]
-    requests = [
-        request_of(
-            arm,
-            row,
-            text,
-            prefill_s=found.prefill_s,
-            seconds=float(ends_s[len(text.tokens) - 1]),
-            decode_s=found.decode_s,
-            rounds=len(text.tokens) - 1,
-        )
-        for row, text in enumerate(found.texts)
-    ]
-    rounds = [
-        Round(
-            arm=arm,
-            round=number,
-            active_rows=step.active_rows,
-            row=row,
-            prompt=text.prompt,
-            repetition=text.repetition,
-            position=step.position,
-            context=len(text.prompt_tokens) + step.position - 1,
-            gamma_asked=0,
-            gamma=0,
-            gamma_limit="asked",
-            drafted=0,
-            accepted=0,
-            emitted=1,
-            t_round_s=step.t_step_s,
-        )
-        for number, step in enumerate(found.steps)
-        for row, text in enumerate(found.texts)
-        if step.position < len(text.tokens)
-    ]
-    return ArmRun(requests=tuple(requests), rounds=tuple(rounds), texts=tuple(found.texts))
-
-
 def run_of_decoded(arm: str, decoded: Decoded) -> ArmRun:
-    """The decoder's rounds with the batch's times beside each row's counts."""
+    """The rounds of the decoder, or of the plain loop, with the batch's times beside each row's counts."""
     index = {text.prompt: row for row, text in enumerate(decoded.texts)}
     ends_s = decoded.prefill_s + np.cumsum([times.t_round_s for times in decoded.times])
     last = {round_.prompt: round_.round for round_ in decoded.rows}
-    counts = {text.prompt: 0 for text in decoded.texts}
-    rounds = []
-    for one in decoded.rows:
-        times = decoded.times[one.round]
-        counts[one.prompt] += 1
-        rounds.append(
-            Round(
-                **vars(one),
-                arm=arm,
-                row=index[one.prompt],
-                active_rows=times.active_rows,
-                t_round_s=times.t_round_s,
-                t_draft_s=times.t_draft_s,
-                t_verify_s=times.t_verify_s,
-                t_accept_s=times.t_accept_s,
-                t_rest_s=times.t_rest_s,
-            )
-        )
+    counts = Counter(one.prompt for one in decoded.rows)
+    rounds = [
+        Round(arm=arm, row=index[one.prompt], **vars(one), **vars(decoded.times[one.round])) for one in decoded.rows
+    ]
     requests = [
         request_of(
             arm,
@@ -196,6 +121,7 @@ def run_of_decoded(arm: str, decoded: Decoded) -> ArmRun:
             seconds=float(ends_s[last[text.prompt]]) if text.prompt in last else decoded.prefill_s,
             decode_s=decoded.decode_s,
             rounds=counts[text.prompt],
+            lossless=decoded.why_not_lossless is None,
             why_not_lossless=decoded.why_not_lossless,
         )
         for row, text in enumerate(decoded.texts)

@@ -35,7 +35,7 @@ import torch
 
 from specgauge.bench.decoding.decoder import SpeculativeDecoder
 from specgauge.bench.decoding.drafters import ModelDrafter
-from specgauge.bench.decoding.plain import PlainDecoded, decode_plain
+from specgauge.bench.decoding.plain import decode_plain
 from specgauge.bench.decoding.records import Decoded, PromptBatch, Text
 from specgauge.bench.end_to_end.baselines import generate_with_transformers
 from specgauge.bench.end_to_end.text_checks import divergences
@@ -71,16 +71,7 @@ Runs = list[list[LoopRun]]
 """By prompt, then by repeat."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Ratio:
-    """A pooled ratio with its interval over prompts; None with fewer than two prompts."""
-
-    value: float
-    low: float | None
-    high: float | None
-
-
-def _timed(clock: Clock, decode: Callable[[], Decoded | PlainDecoded]) -> LoopRun:
+def _timed(clock: Clock, decode: Callable[[], Decoded]) -> LoopRun:
     """One prompt through a loop of ours, timed from outside like the others."""
     clock.synchronize()
     start = clock.mark()
@@ -88,8 +79,7 @@ def _timed(clock: Clock, decode: Callable[[], Decoded | PlainDecoded]) -> LoopRu
     clock.synchronize()
     end = clock.mark()
     clock.synchronize()
-    decoded = found if isinstance(found, Decoded) else None
-    return LoopRun(text=found.texts[0], total_s=clock.elapsed_s(start, end), decoded=decoded)
+    return LoopRun(text=found.texts[0], total_s=clock.elapsed_s(start, end), decoded=found)
 
 
 def loops_to_compare(
@@ -162,30 +152,19 @@ def seconds_per_token(runs: Runs) -> FloatArray:
 def overhead_and_round_s(runs: Runs) -> tuple[FloatArray, FloatArray]:
     """((P,) accept and rest, (P,) whole rounds) in seconds, all rounds of all repeats of each prompt."""
     times = [[t for run in repeats if run.decoded is not None for t in run.decoded.times] for repeats in runs]
-    overhead = [sum(t.t_accept_s + t.t_rest_s for t in prompt) for prompt in times]
+    overhead = [sum(t.t_overhead_s for t in prompt) for prompt in times]
     return np.array(overhead), np.array([sum(t.t_round_s for t in prompt) for prompt in times])
 
 
-def rate_ratio(runs: Runs, others: Runs, weights: IntArray) -> Ratio:
-    """Tokens a second of ``runs`` over those of ``others``."""
-    return pooled(seconds_per_token(others), seconds_per_token(runs), weights)
-
-
-def pooled(numerators: FloatArray, denominators: FloatArray, weights: IntArray) -> Ratio:
-    """Σ numerators / Σ denominators over prompts, with its interval; weights (R, P) of `draw_prompts`."""
-    found = ratio_replicates(numerators[:, None], denominators[:, None], weights, confidence=CONFIDENCE)[:, 0]
-    low, high = (float(end) for end in percentile_interval(found[1:], CONFIDENCE))
-    if not np.isfinite([low, high]).all():
-        return Ratio(value=float(found[0]), low=None, high=None)
-    return Ratio(value=float(found[0]), low=low, high=high)
-
-
 @dataclass(frozen=True, kw_only=True)
-class Line:
-    """One ratio, and what is asked of it."""
+class Ratio:
+    """A pooled ratio with its interval over prompts, and what is asked of it."""
 
     what: str
-    ratio: Ratio
+    value: float
+    low: float | None
+    """None, as ``high``, with fewer than two prompts."""
+    high: float | None
     at_least: float | None = None
     at_most: float | None = None
 
@@ -199,13 +178,21 @@ class Line:
     @property
     def verdict(self) -> str:
         """``met`` or ``missed`` where the whole interval is on one side, ``undecided`` between; '' without a target."""
-        low = self.ratio.value if self.ratio.low is None else self.ratio.low
-        high = self.ratio.value if self.ratio.high is None else self.ratio.high
+        low = self.value if self.low is None else self.low
+        high = self.value if self.high is None else self.high
         if self.at_most is not None:
             return "met" if high <= self.at_most else "missed" if low > self.at_most else "undecided"
         if self.at_least is not None:
             return "met" if low >= self.at_least else "missed" if high < self.at_least else "undecided"
         return ""
+
+
+def pooled(what: str, numerators: FloatArray, denominators: FloatArray, weights: IntArray, **limits: float) -> Ratio:
+    """Σ numerators / Σ denominators over prompts, with its interval; weights (R, P) of `draw_prompts`."""
+    found = ratio_replicates(numerators[:, None], denominators[:, None], weights, confidence=CONFIDENCE)[:, 0]
+    interval = percentile_interval(found[1:], CONFIDENCE)
+    low, high = (float(end) for end in interval) if np.isfinite(interval).all() else (None, None)
+    return Ratio(what=what, value=float(found[0]), low=low, high=high, **limits)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,7 +208,7 @@ class TextCheck:
 class Comparison:
     """What was measured."""
 
-    lines: list[Line]
+    ratios: list[Ratio]
     checks: dict[str, TextCheck]
     """Empty where texts are drawn."""
     runs: dict[str, Runs]
@@ -229,15 +216,15 @@ class Comparison:
     @property
     def is_good(self) -> bool:
         """Whether no target is missed and no text differs by more than rounding."""
-        missed = any(line.verdict == "missed" for line in self.lines)
+        missed = any(ratio.verdict == "missed" for ratio in self.ratios)
         return not missed and not any(check.failures for check in self.checks.values())
 
     def text(self) -> str:
         """The tables."""
         ratios = [
-            {"what": line.what, "ratio": line.ratio.value, f"{CONFIDENCE:.0%} low": line.ratio.low}
-            | {"high": line.ratio.high, "target": line.target, "": line.verdict}
-            for line in self.lines
+            {"what": one.what, "ratio": one.value, f"{CONFIDENCE:.0%} low": one.low, "high": one.high}
+            | {"target": one.target, "": one.verdict}
+            for one in self.ratios
         ]
         rates = []
         for name, prompts in self.runs.items():
@@ -262,8 +249,8 @@ class Comparison:
             "torch": torch.__version__,
             "threads": torch.get_num_threads(),
             "ratios": [
-                {**asdict(line.ratio), "what": line.what, "target": line.target, "verdict": line.verdict}
-                for line in self.lines
+                {name: getattr(one, name) for name in ("value", "low", "high", "what", "target", "verdict")}
+                for one in self.ratios
             ],
             "texts": {name: asdict(check) for name, check in self.checks.items()},
             "runs": {
@@ -289,21 +276,22 @@ class ProcessorClock(HostClock):
         return time.process_time()
 
 
-def ratios(runs: Mapping[str, Runs], seed: int) -> list[Line]:
+def ratios(runs: Mapping[str, Runs], seed: int) -> list[Ratio]:
     """Every ratio with its target, in the order printed."""
     weights = draw_prompts(len(runs["plain"]), REPLICATES, seed)
     overhead, rounds = overhead_and_round_s(runs["speculative"])
+    seconds = {name: seconds_per_token(of_loop) for name, of_loop in runs.items()}
 
-    def rate(what: str, name: str, other: str, at_least: float | None = None) -> Line:
-        return Line(what=f"tokens/s, {what}", ratio=rate_ratio(runs[name], runs[other], weights), at_least=at_least)
+    def rate(what: str, name: str, other: str, **limits: float) -> Ratio:
+        return pooled(f"tokens/s, {what}", seconds[other], seconds[name], weights, **limits)
 
     return [
-        rate("speculative over assisted", "speculative", "assisted", 1.1),
-        rate("plain loop over generate", "plain", "generate", 1.0),
+        rate("speculative over assisted", "speculative", "assisted", at_least=1.1),
+        rate("plain loop over generate", "plain", "generate", at_least=1.0),
         rate("decoder at gamma 0 over generate", "gamma_0", "generate"),
         rate("speculative over plain loop", "speculative", "plain"),
         rate("assisted over generate", "assisted", "generate"),
-        Line(what="overhead share of the round", ratio=pooled(overhead, rounds, weights), at_most=0.05),
+        pooled("overhead share of the round", overhead, rounds, weights, at_most=0.05),
     ]
 
 
@@ -364,7 +352,7 @@ def measure(options: argparse.Namespace) -> Comparison:
         seed=options.seed,
         progress=lambda done, total: print(f"prompt {done} of {total}", file=sys.stderr),
     )
-    return Comparison(lines=ratios(runs, options.seed), checks=check_texts(target, runs, settings), runs=runs)
+    return Comparison(ratios=ratios(runs, options.seed), checks=check_texts(target, runs, settings), runs=runs)
 
 
 def _parser() -> argparse.ArgumentParser:

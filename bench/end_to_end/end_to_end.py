@@ -29,7 +29,7 @@ import numpy as np
 from specgauge.bench.decoding.decoder import SpeculativeDecoder
 from specgauge.bench.decoding.drafters import Drafter, ModelDrafter, NgramDrafter
 from specgauge.bench.decoding.plain import Interleavable, interleave, plain_steps
-from specgauge.bench.decoding.records import PromptBatch, Text
+from specgauge.bench.decoding.records import PromptBatch
 from specgauge.bench.device import free_memory, is_out_of_memory
 from specgauge.bench.end_to_end.arm_runs import (
     ArmRun,
@@ -37,7 +37,6 @@ from specgauge.bench.end_to_end.arm_runs import (
     caches_fit,
     request_of,
     run_of_decoded,
-    run_of_plain,
 )
 from specgauge.bench.end_to_end.baselines import generate_with_transformers
 from specgauge.bench.end_to_end.host_costs import EveryGamma, HostCosts, measure_host_costs
@@ -186,18 +185,18 @@ class EndToEnd:
         """Greedy texts of the decoder with where they leave the plain loop's, and whether rounding explains it."""
         if self.settings.temperature != 0.0 or self.forced is not None or PLAIN not in found:
             return found
-        others = {arm: run for arm, run in found.items() if arm not in (PLAIN, GENERATE)}
-        return found | {arm: self._compared(run, found[PLAIN].texts) for arm, run in others.items()}
-
-    def _compared(self, run: ArmRun, plain: Sequence[Text]) -> ArmRun:
-        places = {place.prompt: place for place in divergences(self.pair.target, plain, run.texts, self.settings)}
-        requests = []
-        for request in run.requests:
-            place = places.get(request.prompt)
-            against = SAME if place is None else TIE if place.is_tie else DIFFERS
-            at, margin = (None, None) if place is None else (place.position, place.margin)
-            requests.append(replace(request, against_plain=against, leaves_plain_at=at, leaves_plain_margin=margin))
-        return replace(run, requests=tuple(requests))
+        compared = dict(found)
+        for arm in found.keys() - {PLAIN, GENERATE}:
+            leaving = divergences(self.pair.target, found[PLAIN].texts, found[arm].texts, self.settings)
+            places = {place.prompt: place for place in leaving}
+            requests = []
+            for request in found[arm].requests:
+                place = places.get(request.prompt)
+                against = SAME if place is None else TIE if place.is_tie else DIFFERS
+                at, margin = (None, None) if place is None else (place.position, place.margin)
+                requests.append(replace(request, against_plain=against, leaves_plain_at=at, leaves_plain_margin=margin))
+            compared[arm] = replace(found[arm], requests=tuple(requests))
+        return compared
 
     def _every(self, arms: Sequence[str], batch: PromptBatch, policies: Mapping[str, GammaPolicy]) -> dict[str, ArmRun]:
         """Every arm once: interleaved where they can be, one after another where they cannot."""
@@ -234,7 +233,7 @@ class EndToEnd:
         """One arm of our own, round by round; ``policy`` chooses γ where the arm is adaptive."""
         if arm == PLAIN or decodes_plainly(policy):
             plain = yield from plain_steps(self.pair.target, batch, self.settings, seed=self.seed, clock=self.clock)
-            return run_of_plain(plain, arm)
+            return run_of_decoded(arm, plain)
         gamma = Arm.parse(arm).gamma if policy is None else policy
         assert gamma is not None, f"{arm}: no policy"
         decoder = self._decoder() if self.interleaves else self.decoder

@@ -25,7 +25,7 @@ from specgauge.bench.decoding.drafters import EarlyStopChecks, ModelDrafter
 from specgauge.bench.decoding.records import PromptBatch
 from specgauge.bench.timing.clock import Clock, timed_marks
 from specgauge.model.policies.forecast import by_confidence
-from specgauge.model.policies.policy import GammaChoice
+from specgauge.model.policies.policy import GammaChoice, GammaPolicy
 from specgauge.model.policies.stopping import RenewalStoppingPolicy
 
 CHAINS = 24
@@ -42,7 +42,7 @@ class HostCosts:
     """One early-stop check."""
 
 
-class EveryGamma:
+class EveryGamma(GammaPolicy):
     """γ = 1, 2, … γ_max in turn, with a check after every draft: a policy that meets every shape."""
 
     reads_signals = True
@@ -77,7 +77,7 @@ def measure_host_costs(
     """
     batch = PromptBatch(prompts=prompts, numbers=range(len(prompts)), max_new_tokens=max_new_tokens)
     found = decoder.run(batch, gamma=(gamma_max + 1) // 2)
-    whole = [times.t_accept_s + times.t_rest_s for times in found.times if times.active_rows == len(prompts)]
+    whole = [times.t_overhead_s for times in found.times if times.active_rows == len(prompts)]
     return HostCosts(
         t_overhead_s=float(np.median(whole)) if whole else 0.0,
         t_early_stop_check_s=_check_s(decoder, decoder.drafter, prompts, gamma_max)

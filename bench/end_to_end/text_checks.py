@@ -12,7 +12,7 @@ from one token at a time, so two nearly equal logits may change places.  A margi
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import numpy as np
@@ -40,7 +40,6 @@ class Divergence:
     """The first place where two greedy texts of one prompt differ."""
 
     prompt: int
-    repetition: int
     position: int
     """Token index in the text; 0 is the token sampled from the prefill."""
     plain_token: int | None
@@ -70,17 +69,10 @@ class Divergence:
 def divergences(
     target: LoadedModel, plain: Sequence[Text], speculative: Sequence[Text], settings: SamplingSettings
 ) -> list[Divergence]:
-    """The first difference of every pair of texts that differs; texts are paired by (prompt, repetition).
-
-    Raises:
-        ValueError: the chain is not greedy, or the two sides have texts of other prompts.
-    """
-    if settings.temperature != 0.0:
-        raise ValueError(f"divergences: expected temperature 0, got {settings.temperature}: drawn texts differ anyway")
-    others = {(text.prompt, text.repetition): text for text in speculative}
-    if sorted(others) != sorted((text.prompt, text.repetition) for text in plain):
-        raise ValueError("divergences: expected the same prompts and repetitions on both sides, got others")
-    pairs = [(text, others[text.prompt, text.repetition]) for text in plain]
+    """The first difference of every pair of greedy texts that differs; both sides have a text of the same prompts."""
+    assert settings.temperature == 0.0, "drawn texts differ anyway"
+    others = {text.prompt: text for text in speculative}
+    pairs = [(text, others[text.prompt]) for text in plain]
     return [_first_difference(target, text, other, settings) for text, other in pairs if text.tokens != other.tokens]
 
 
@@ -102,7 +94,6 @@ def _first_difference(target: LoadedModel, plain: Text, other: Text, settings: S
     finite = scores[scores.isfinite()]
     return Divergence(
         prompt=plain.prompt,
-        repetition=plain.repetition,
         position=position,
         plain_token=tokens[0],
         speculative_token=tokens[1],
@@ -149,11 +140,9 @@ def expected_counts(
     nothing = (0.0,) * len(gammas)
     found = [ExpectedCounts(rounds=nothing, starts=nothing, committed=nothing)] * len(texts)
     keys = [(text.prompt_tokens, text.tokens, text.end_reason) for text in texts]
-    numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
-    numbered = [
-        Text(prompt=number, repetition=0, prompt_tokens=prompt_tokens, tokens=tokens, end_reason=end_reason)
-        for (prompt_tokens, tokens, end_reason), number in numbers.items()
-    ]
+    unique = dict(zip(keys, texts, strict=True))
+    numbers = {key: number for number, key in enumerate(unique)}
+    numbered = [replace(text, prompt=numbers[key], repetition=0) for key, text in unique.items()]
     try:
         frame = pair_acceptance(pair, numbered, settings, gamma_max=window, batch_size=batch_size, chunk=chunk)
     except NonFiniteLogitsError as error:

@@ -12,16 +12,14 @@ Shapes: B rows, L tokens, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
 from specgauge.bench.cache.cache import RowCache, new_cache, prefill
-from specgauge.bench.device import is_out_of_memory
-from specgauge.bench.models.load_errors import one_line
+from specgauge.bench.models.load_errors import kind_and_line, refused
 from specgauge.bench.models.static_graphs import StaticForward
 
 _LENGTHS = (2, 5)
@@ -43,7 +41,7 @@ def take_over_attention(model: PreTrainedModel, attention: str, device: torch.de
     """
     who, tokens = f"{name}: {type(model).__name__}", _tokens(model, device)
     where, remedy = "on a cache with a length per row", "use a decoder-only model of another architecture"
-    with _running(f"{who} does not run {where}", remedy):
+    with refused(lambda error: f"{who} does not run {where} ({kind_and_line(error)}); {remedy}"):
         expected: Tensor = model(input_ids=tokens, use_cache=False).logits
         has_nan = bool(expected.isnan().any())
         model.set_attn_implementation(attention)
@@ -68,21 +66,10 @@ def check_static_forward(static: StaticForward) -> None:
     who, tokens = f"{static.name}: {type(static.model).__name__}", _tokens(static.model, static.device)
     cache = static.new_cache(batch_size=len(_LENGTHS), tokens=_TOKENS)
     expected = prefill(static.model, cache, tokens)
-    with _running(f"{who} does not run over static shapes", "use mode: eager"):
-        found = _cached_logits(cache, tokens, lambda fed: static.run_plainly(cache, fed))
+    with refused(lambda error: f"{who} does not run over static shapes ({kind_and_line(error)}); use mode: eager"):
+        found = _cached_logits(cache, tokens, lambda fed: static.run(static.model, cache, fed, 0, is_plain=True))
     what = f"{who} computes other logits over static shapes than eagerly"
     _refuse_difference(found, expected, what, "use mode: eager")
-
-
-@contextmanager
-def _running(what: str, remedy: str) -> Iterator[None]:
-    """Whatever a foreign forward raises means that it does not run so; a lack of memory goes through."""
-    try:
-        yield
-    except Exception as error:
-        if is_out_of_memory(error):
-            raise
-        raise ValueError(f"{what} ({type(error).__name__}: {one_line(error)}); {remedy}") from error
 
 
 def _tokens(model: PreTrainedModel, device: torch.device) -> Tensor:

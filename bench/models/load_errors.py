@@ -10,7 +10,7 @@ import json
 import re
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any, Literal
@@ -47,6 +47,11 @@ def one_line(error: BaseException) -> str:
     return text.rstrip(".") if len(text) <= _LONGEST_TEXT else f"{text[: _LONGEST_TEXT - 1].rstrip()}…"
 
 
+def kind_and_line(error: BaseException) -> str:
+    """The kind of an error and its message in one line."""
+    return f"{type(error).__name__}: {one_line(error)}"
+
+
 @contextmanager
 def quiet_loading() -> Iterator[None]:
     """Keep stdout free of what is printed while a model loads, and stderr of reports that become errors here.
@@ -72,22 +77,22 @@ def quiet_loading() -> Iterator[None]:
 
 
 @contextmanager
-def reading(part: Part, spec: ModelConfig, name: str) -> Iterator[None]:
+def refused(line_of: Callable[[Exception], str]) -> Iterator[None]:
     """Turn any failure inside into one line, but let a lack of memory through as it is.
 
     Raises:
-        ValueError: something failed.
+        ValueError: something failed; ``line_of`` it says what.
     """
     try:
         yield
-    except Exception as error:  # the libraries raise every kind, bare Exception included, for a file they cannot read
+    except Exception as error:  # libraries raise every kind, bare Exception included, for what they cannot read or run
         if is_out_of_memory(error):
             raise
-        raise ValueError(f"{name}: {_fault(part, error, spec)}") from error
+        raise ValueError(line_of(error)) from error
 
 
-def _fault(part: Part, error: Exception, spec: ModelConfig) -> str:
-    """What was found and the remedy."""
+def read_fault(part: Part, spec: ModelConfig, error: Exception) -> str:
+    """What was found where a part of a model cannot be read, and the remedy."""
     causes = list(_chain(error))
     revision = "" if spec.revision is None else f" at revision '{spec.revision}'"
     if any(isinstance(cause, RevisionNotFoundError) for cause in causes):

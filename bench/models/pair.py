@@ -1,7 +1,16 @@
-"""Load a draft/target pair: hub id, local directory, GGUF file, or the pair that ships with specgauge.
+"""Load a draft/target pair: hub id, local directory, GGUF file, or the pair that ships with specgauge; set its mode.
 
 Everything that would make a measurement meaningless is refused here, in one line, before anything is timed: models that
 cannot roll back, tokenizers that map the same id to different tokens, a model that does not exist or is corrupt.
+
+    eager        as torch runs it, over views as narrow as the context
+    compile      torch.compile, one graph for every (batch size, new tokens, bucket), no dynamic shapes
+    cuda_graph   a captured and replayed CUDA graph for each of them
+
+A mode covers the draft's forward, the target's and the verification.  Prompts are prefilled eagerly in all of them,
+since their lengths are too many to compile a graph for each, and so are texts that are teacher-forced.
+
+    pair = pair_in_mode(load_pair(config.pairs[0]), "compile")
 """
 
 from __future__ import annotations
@@ -21,14 +30,15 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTra
 from specgauge.bench.cache.adapter import ATTENTION_NAMES, refuse_cache_that_cannot_roll_back
 from specgauge.bench.cache.cache import RowCache, new_cache
 from specgauge.bench.device import distinct_devices
-from specgauge.bench.models.agreement import take_over_attention
+from specgauge.bench.models.agreement import check_static_forward, take_over_attention
 from specgauge.bench.models.load_errors import (
     check_config_file,
     check_tokenizer,
     one_line,
     quiet_loading,
-    reading,
+    read_fault,
     refuse_incomplete_weights,
+    refused,
 )
 from specgauge.bench.models.static_graphs import StaticForward
 from specgauge.configs.fields import Mode
@@ -234,10 +244,10 @@ def _read(
     given = {"revision": spec.revision, "gguf_file": spec.gguf_file}
     common: dict[str, Any] = {"trust_remote_code": spec.trust_remote_code}
     common |= {option: value for option, value in given.items() if value is not None}
-    with reading("configuration", spec, name):
+    with refused(lambda error: f"{name}: {read_fault('configuration', spec, error)}"):
         config = AutoConfig.from_pretrained(source, **common)
     refuse_cache_that_cannot_roll_back(config, name)
-    with reading("tokenizer", spec, name):
+    with refused(lambda error: f"{name}: {read_fault('tokenizer', spec, error)}"):
         tokenizer = AutoTokenizer.from_pretrained(source, **common)
     check_tokenizer(tokenizer, spec, name)
     options: dict[str, Any] = {"dtype": spec.dtype if spec.dtype == "auto" else getattr(torch, spec.dtype)}
@@ -248,7 +258,7 @@ def _read(
         options["device_map"] = spec.device_map
     elif is_quantized:  # quantized weights cannot all be moved once they are loaded
         options["device_map"] = {"": str(device)}
-    with reading("weights", spec, name):
+    with refused(lambda error: f"{name}: {read_fault('weights', spec, error)}"):
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             source, **common, **options, output_loading_info=True, ignore_mismatched_sizes=True
         )
@@ -310,25 +320,24 @@ def check_vocabularies(target: PreTrainedTokenizerBase, draft: PreTrainedTokeniz
     target_ids, draft_ids = dict(target.get_vocab()), dict(draft.get_vocab())
     target_tokens, draft_tokens = ({i: t for t, i in ids.items()} for ids in (target_ids, draft_ids))
     differing = sorted(i for i, token in target_tokens.items() if i in draft_tokens and draft_tokens[i] != token)
+    moved = sorted(i for token, i in target_ids.items() if draft_ids.get(token, i) != i)
     if differing:
         first = differing[0]
-        raise ValueError(
-            f"pair '{pair}': target and draft use different tokenizers: {len(differing)} of {len(target_tokens)} ids "
-            f"differ, first id {first}: {json.dumps(target_tokens[first])} in the target, "
-            f"{json.dumps(draft_tokens[first])} in the draft; "
-            "choose a draft of the target's own family"
+        found = (
+            f"target and draft use different tokenizers: {len(differing)} of {len(target_tokens)} ids differ, first id "
+            f"{first}: {json.dumps(target_tokens[first])} in the target, {json.dumps(draft_tokens[first])} in the draft"
         )
-    moved = sorted(i for token, i in target_ids.items() if draft_ids.get(token, i) != i)
-    if moved:
+    elif moved:
         token = target_tokens[moved[0]]
-        raise ValueError(
-            f"pair '{pair}': target and draft use different tokenizers: {json.dumps(token)} is id {moved[0]} in the "
-            f"target, id {draft_ids[token]} in the draft; choose a draft of the target's own family"
+        found = (
+            f"target and draft use different tokenizers: {json.dumps(token)} is id {moved[0]} in the target, "
+            f"id {draft_ids[token]} in the draft"
         )
-    if not target_tokens.keys() & draft_tokens.keys():
-        raise ValueError(
-            f"pair '{pair}': target and draft tokenizers share no token; choose a draft of the target's own family"
-        )
+    elif not target_tokens.keys() & draft_tokens.keys():
+        found = "target and draft tokenizers share no token"
+    else:
+        return
+    raise ValueError(f"pair '{pair}': {found}; choose a draft of the target's own family")
 
 
 def first_layers(target: LoadedModel, layers: int) -> LoadedModel:
@@ -395,3 +404,56 @@ def load_pair(pair: PairConfig) -> LoadedPair:
     draft = load_model(pair.draft, role="draft", name=f"pair '{pair.name}' draft")
     check_vocabularies(target.tokenizer, draft.tokenizer, pair.name)
     return LoadedPair(name=pair.name, target=target, draft=draft)
+
+
+def refuse_mode(mode: Mode, device: torch.device, name: str, *, spread: bool = False) -> None:
+    """Refuse a mode on a model's device, or on one ``spread`` over several.
+
+    Raises:
+        ValueError: CUDA graphs without CUDA, or over several devices.
+    """
+    if mode != "cuda_graph":
+        return
+    if device.type != "cuda":
+        seen = "a CUDA device to use" if torch.cuda.is_available() else "no CUDA device"
+        raise ValueError(
+            f"{name}: mode cuda_graph: expected a CUDA device, got {device} (torch {torch.__version__} sees {seen}); "
+            "use mode: eager or compile"
+        )
+    if spread:
+        raise ValueError(
+            f"{name}: mode cuda_graph: expected one device, got a model spread over several by device_map; "
+            "use mode: eager, or put it on one device"
+        )
+
+
+def in_mode(loaded: LoadedModel, mode: Mode) -> LoadedModel:
+    """The same model, its forwards in ``mode``; weights are shared.
+
+    Whether it compiles, or can be captured, shows at its first forward.
+
+    Raises:
+        ValueError: as `refuse_mode`, and for a model that computes other logits over static shapes.
+    """
+    devices = set(getattr(loaded.model, "hf_device_map", {}).values())
+    refuse_mode(mode, loaded.device, loaded.name, spread=len(devices) > 1)
+    if loaded.mode == mode:
+        return loaded
+    found = replace(loaded, mode=mode)
+    if found.static is not None:
+        check_static_forward(found.static)
+    return found
+
+
+def pair_in_mode(pair: LoadedPair, mode: Mode) -> LoadedPair:
+    """The same pair, the forwards of its models in ``mode``; raises as `in_mode`."""
+    target, draft = in_mode(pair.target, mode), None if pair.draft is None else in_mode(pair.draft, mode)
+    return replace(pair, target=target, draft=draft)
+
+
+def refuse_mode_of(pair: PairConfig, mode: Mode) -> None:
+    """`refuse_mode`, before anything is loaded, for the devices that the models of a pair would be on."""
+    for role, spec in (("target", pair.target), ("draft", pair.draft)):
+        if isinstance(spec, ModelConfig) and spec.device_map is None:
+            name = f"pair '{pair.name}' {role}"
+            refuse_mode(mode, choose_device(spec.device, name), name)

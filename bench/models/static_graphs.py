@@ -44,8 +44,7 @@ from specgauge.bench.cache.adapter import (
     sliding_window,
 )
 from specgauge.bench.cache.cache import RowCache, RowLayer, capacity_bucket, on_host, prefill
-from specgauge.bench.device import is_out_of_memory
-from specgauge.bench.models.load_errors import one_line
+from specgauge.bench.models.load_errors import kind_and_line, refused
 from specgauge.configs.fields import Mode
 
 BACKEND = "inductor"
@@ -113,34 +112,20 @@ class StaticShape:
 
     tokens: Tensor
     """(B, N), copied in before the call."""
-    lengths: Tensor
-    """(B,), copied in before the call, shared by all shapes of a cache."""
-    positions: Tensor
-    """(B, N), computed inside."""
-    full: Tensor
-    """(B, 1, N, S), computed inside."""
-    sliding: Tensor
-    """The same for layers with a window; ``full`` itself where there are none."""
-    keys: tuple[Tensor, ...]
-    """(B, K, S, D) of each layer, a view of the cache's."""
-    values: tuple[Tensor, ...]
-    keep: int
-    """Last positions whose logits are wanted; 0 for all."""
+    arguments: tuple[Any, ...]
+    """What a `static_step` takes."""
     is_compiled: bool = False
     graph: Any = None
     logits: Tensor | None = None
     """What the captured graph writes."""
 
-    def arguments(self) -> tuple[Any, ...]:
-        """What a `static_step` takes."""
-        buffers = (self.tokens, self.lengths, self.positions, self.full, self.sliding)
-        return (*buffers, self.keys, self.values, self.keep)
-
 
 def static_step(model: PreTrainedModel) -> Callable[..., Tensor]:
     """A model's step, from `StaticShape.arguments` to (B, keep or N, V) logits: a function of tensors alone.
 
-    Positions and masks are written into the buffers given.  Nothing in it depends on a value.
+    Tokens (B, N) and lengths (B,) are read, positions (B, N) and masks (B, 1, N, S) written into the buffers given;
+    ``sliding``, for layers with a window, is ``full`` itself where there are none.  Keys and values are (B, K, S, D) of
+    each layer; keep 0 keeps the logits of all positions.  Nothing in it depends on a value.
     """
     window = sliding_window(model)
 
@@ -201,16 +186,10 @@ class StaticBuffers:
             with torch.inference_mode(False):
                 tokens = torch.zeros(self.batch_size, new_tokens, dtype=torch.long, device=device)
                 full = torch.zeros(self.batch_size, 1, new_tokens, bucket, dtype=torch.bool, device=device)
-                self.shapes[key] = StaticShape(
-                    tokens=tokens,
-                    lengths=self.lengths,
-                    positions=torch.zeros_like(tokens),
-                    full=full,
-                    sliding=torch.zeros_like(full) if has_window else full,
-                    keys=tuple(layer.both[0][:, :, :bucket] for layer in self.layers),
-                    values=tuple(layer.both[1][:, :, :bucket] for layer in self.layers),
-                    keep=keep,
-                )
+                positions, sliding = torch.zeros_like(tokens), torch.zeros_like(full) if has_window else full
+                keys, values = (tuple(layer.both[index][:, :, :bucket] for layer in self.layers) for index in (0, 1))
+                arguments = (tokens, self.lengths, positions, full, sliding, keys, values, keep)
+                self.shapes[key] = StaticShape(tokens=tokens, arguments=arguments)
         return self.shapes[key]
 
 
@@ -218,7 +197,12 @@ class StaticCache(RowCache):
     """A cache on lent buffers, whose forwards run over a static bucket of their slots."""
 
     def __init__(self, forwards: StaticForward, buffers: StaticBuffers) -> None:
-        super().__init__(layers=buffers.layers, batch_size=buffers.batch_size, capacity=buffers.capacity)
+        super().__init__(
+            layers=buffers.layers,
+            batch_size=buffers.batch_size,
+            capacity=buffers.capacity,
+            window=forwards.window,
+        )
         self.buffers, self.bucket, self.run_static = buffers, buffers.capacity, forwards.run
 
     def reserve(self, tokens: int) -> None:
@@ -234,7 +218,7 @@ class StaticForward:
         assert mode in ("compile", "cuda_graph")
         self.model, self.mode, self.name, self.device = model, mode, name, device
         self._step = static_step(model)
-        self._has_window = sliding_window(model) is not None
+        self.window = sliding_window(model)
         self._idle: list[StaticBuffers] = []
         self._pool: Any = None
         if mode == "compile":
@@ -251,7 +235,7 @@ class StaticForward:
     def new_cache(self, *, batch_size: int, tokens: int) -> StaticCache:
         """An empty cache, on buffers that an earlier one of its size has left where there are any."""
         capacity = capacity_bucket(tokens)
-        self._idle = [buffers for buffers in self._idle if buffers.batch_size == batch_size][-_KEPT:]
+        self._idle[:] = [buffers for buffers in self._idle if buffers.batch_size == batch_size][-_KEPT:]
         buffers = next((one for one in self._idle if one.capacity == capacity), None)
         if buffers is None:
             layers = layer_count(self.model)
@@ -260,7 +244,7 @@ class StaticForward:
             self._idle.remove(buffers)
             buffers.clear()
         cache = StaticCache(self, buffers)
-        weakref.finalize(cache, self._idle_again, buffers).atexit = False
+        weakref.finalize(cache, self._idle.append, buffers).atexit = False
         return cache
 
     def compile(self, *, batch_size: int, tokens: int, new_tokens: Iterable[int], keep: int) -> None:
@@ -271,31 +255,18 @@ class StaticForward:
             fed = torch.zeros(batch_size, new, dtype=torch.long, device=self.device)
             self.run(self.model, cache, fed, keep)
 
-    def _idle_again(self, buffers: StaticBuffers) -> None:
-        self._idle.append(buffers)
-
     def release(self) -> None:
         """Give up the buffers that no cache uses, and what was captured on them."""
         self._idle.clear()
 
     @torch.inference_mode()
-    def run(self, model: PreTrainedModel, cache: RowCache, tokens: Tensor, keep: int) -> Tensor:
-        """`specgauge.bench.cache.cache.forward` of a cache of this model."""
-        return self._run(model, cache, tokens, keep, self._compile if self.mode == "compile" else self._replay)
-
-    @torch.inference_mode()
-    def run_plainly(self, cache: RowCache, tokens: Tensor, keep: int = 0) -> Tensor:
-        """The same computation over the same shapes, neither compiled nor captured: to check what it computes."""
-        return self._run(self.model, cache, tokens, keep, self._plain)
-
-    def _run(
-        self,
-        model: PreTrainedModel,
-        cache: RowCache,
-        tokens: Tensor,
-        keep: int,
-        execute: Callable[[StaticShape], Tensor],
+    def run(
+        self, model: PreTrainedModel, cache: RowCache, tokens: Tensor, keep: int, *, is_plain: bool = False
     ) -> Tensor:
+        """`specgauge.bench.cache.cache.forward` of a cache of this model.
+
+        ``is_plain`` neither compiles nor captures the same computation over the same shapes: to check what it computes.
+        """
         assert model is self.model
         assert isinstance(cache, StaticCache)
         new, buffers = tokens.shape[1], cache.buffers
@@ -303,11 +274,13 @@ class StaticForward:
         if not buffers.layers[0].is_initialized:
             self._allocate(cache, tokens[:, :1])
         bucket = max(cache.bucket, capacity_bucket(max(cache.lengths) + new))
-        shape = buffers.shape(new, keep if keep < new else 0, bucket, has_window=self._has_window)
-        shape.lengths.copy_(on_host(cache.lengths, self.device), non_blocking=True)
+        shape = buffers.shape(new, keep if keep < new else 0, bucket, has_window=self.window is not None)
+        buffers.lengths.copy_(on_host(cache.lengths, self.device), non_blocking=True)
         shape.tokens.copy_(tokens)
-        first = not shape.is_compiled and execute != self._plain
-        logits = self._first_run(shape, execute) if first else self._counted(shape, execute)
+        if is_plain:
+            logits = self._step(*shape.arguments)
+        else:
+            logits = self._counted(shape) if shape.is_compiled else self._first_run(shape)
         cache.advance(new)
         return logits
 
@@ -318,38 +291,28 @@ class StaticForward:
         prefill(self.model, cache, tokens, keep=1)
         cache.set_lengths(lengths)
 
-    def _counted(self, shape: StaticShape, execute: Callable[[StaticShape], Tensor]) -> Tensor:
+    def _counted(self, shape: StaticShape) -> Tensor:
         """Run what was compiled or captured before; should torch compile all the same, its seconds are counted."""
         before, start = torch_graphs(), time.perf_counter()
-        logits = execute(shape)
+        logits = self._execute(shape)
         if torch_graphs() != before:
             _OURS.seconds += time.perf_counter() - start
         return logits
 
-    def _first_run(self, shape: StaticShape, execute: Callable[[StaticShape], Tensor]) -> Tensor:
+    def _first_run(self, shape: StaticShape) -> Tensor:
         """The first run over a shape's buffers; ValueError, in one line, where the model cannot run in the mode."""
-        try:
-            logits = self._counted(shape, execute)
-        except Exception as error:  # whatever torch raises means that this model does not run in this mode
-            if is_out_of_memory(error):
-                raise
-            done = "compiled as one graph" if self.mode == "compile" else "captured as a CUDA graph"
-            raise ValueError(
-                f"{self.name}: {type(self.model).__name__} cannot be {done} ({type(error).__name__}: "
-                f"{one_line(error)}); use mode: eager"
-            ) from error
+        done = "compiled as one graph" if self.mode == "compile" else "captured as a CUDA graph"
+        what = f"{self.name}: {type(self.model).__name__} cannot be {done}"
+        with refused(lambda error: f"{what} ({kind_and_line(error)}); use mode: eager"):
+            logits = self._counted(shape)
         shape.is_compiled = True
         return logits
 
-    def _plain(self, shape: StaticShape) -> Tensor:
-        return self._step(*shape.arguments())
-
-    def _compile(self, shape: StaticShape) -> Tensor:
-        logits: Tensor = self._compiled(*shape.arguments())
-        return logits
-
-    def _replay(self, shape: StaticShape) -> Tensor:
-        """Logits are copied out: the next replay writes over the graph's own, and over those of its neighbours."""
+    def _execute(self, shape: StaticShape) -> Tensor:
+        """Run compiled code or replay a graph, whose next replay writes over its logits: they are copied out."""
+        if self.mode == "compile":
+            logits: Tensor = self._compiled(*shape.arguments)
+            return logits
         if shape.graph is None:
             self._capture(shape)
         assert shape.logits is not None
@@ -369,11 +332,11 @@ class StaticForward:
             side.wait_stream(torch.cuda.current_stream(self.device))
             with torch.cuda.stream(side):
                 for _ in range(_CAPTURE_WARM_UPS):
-                    self._step(*shape.arguments())
+                    self._step(*shape.arguments)
             torch.cuda.current_stream(self.device).wait_stream(side)
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph, pool=self._pool, stream=side):
-                shape.logits = self._step(*shape.arguments())
+                shape.logits = self._step(*shape.arguments)
             torch.cuda.synchronize(self.device)
         shape.graph = graph
         _OURS.count += 1

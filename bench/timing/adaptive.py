@@ -41,17 +41,11 @@ class AdaptiveCellTimer(CellTimer):
     """All that this timer will measure."""
     questions: Mapping[str, Sequence[SearchObjective]]
     """Those of each cell by its id, at least one."""
-    catches_up: bool = field(init=False)
     _summaries: dict[tuple[str, str, int], BlockSummary] = field(init=False, default_factory=dict)
     _reason: str = field(init=False, default="opening")
     _expected: dict[str, ArmLevels | None] = field(init=False, default_factory=dict)
     _around: dict[str, dict[Point, RoundCosts]] = field(init=False, default_factory=dict)
     _steps: dict[tuple[str, int | None, int, bool], Step] = field(init=False, default_factory=dict)
-
-    def __post_init__(self) -> None:
-        """Lookups have nothing to catch up with."""
-        super().__post_init__()
-        self.catches_up = self.pair.drafts_with_model
 
     def settings(self, cell: TimingCell) -> SearchSettings:
         """What the search of a cell looks for."""
@@ -122,7 +116,7 @@ class AdaptiveCellTimer(CellTimer):
         """Whether a cell needs no further block: given up, or its search has ended; then what it left out is kept."""
         if state.given_up:
             return True
-        if any(block.status != "ok" and SEARCH_NOTE not in block.notes for block in self.recorded(state.cell)):
+        if any(block.status != "ok" and SEARCH_NOTE not in block.notes for block in self.stopping.recorded(state.cell)):
             state.given_up = True
             return True
         number, step, arms = self.due(state.cell, is_spent=self.is_spent(state.cell))

@@ -181,14 +181,10 @@ class ArmRunner:
             self.draft = Side(pair.draft_model, text, self.uniforms)
 
     @property
-    def target_capacity(self) -> int:
-        """Places of the target's cache."""
-        return self.target.cache.capacity
-
-    @property
-    def draft_capacity(self) -> int | None:
-        """Places of the draft's cache; None where no model drafts."""
-        return None if self.lookups is not None else self.draft.cache.capacity
+    def capacities(self) -> dict[str, int | None]:
+        """Places of each cache, as a block notes them; None where no model drafts."""
+        draft = None if self.lookups is not None else self.draft.cache.capacity
+        return {"capacity_target": self.target.cache.capacity, "capacity_draft": draft}
 
     def _ragged(self, context: int) -> list[int]:
         """Tokens each row holds when a round starts: the longest the context, the others less, as rounds leave them.

@@ -114,29 +114,23 @@ class StoppingRule:
         """Blocks of an arm that are taken whatever they cost; a prefill never has more than its own most."""
         return min(self.precision.min_blocks, PREFILL_BLOCKS) if is_prefill(arm) else self.precision.min_blocks
 
-    def spent_s(self, cells: Sequence[TimingCell]) -> float:
-        """Seconds already spent on these cells, in this run and the ones it resumes."""
-        return sum(
-            block.device_s
-            for cell in cells
-            for arm in self.arms
-            for block in self.journal.blocks(cell.cell_id, arm).values()
-        )
+    def recorded(self, cell: TimingCell) -> list[BlockRecord]:
+        """Every block of a cell, whatever its status."""
+        return [block for arm in self.arms for block in self.journal.blocks(cell.cell_id, arm).values()]
 
     def out_of_budget(self, cells: Sequence[TimingCell], limit_s: float | None) -> bool:
         """Whether cells have spent their seconds, and each of them has its least number of blocks."""
         return self.has_spent(cells, limit_s) and all(self._has_least(cell) for cell in cells)
 
     def has_spent(self, cells: Sequence[TimingCell], limit_s: float | None) -> bool:
-        """Whether cells have spent their seconds, if those are limited."""
-        return limit_s is not None and self.spent_s(cells) >= limit_s
+        """Whether cells have spent their seconds, in this run and the ones it resumes, if those are limited."""
+        return limit_s is not None and sum(block.device_s for cell in cells for block in self.recorded(cell)) >= limit_s
 
     def _has_least(self, cell: TimingCell) -> bool:
         """Whether a cell has its least number of blocks, or was given up and gets no more."""
-        recorded = {arm: self.journal.blocks(cell.cell_id, arm) for arm in self.arms}
-        if any(block.status != "ok" for blocks in recorded.values() for block in blocks.values()):
+        if any(block.status != "ok" for block in self.recorded(cell)):
             return True
-        return all(len(blocks) >= self.least_blocks(arm) for arm, blocks in recorded.items())
+        return all(len(self.journal.blocks(cell.cell_id, arm)) >= self.least_blocks(arm) for arm in self.arms)
 
 
 def _samples(blocks: Mapping[int, BlockRecord]) -> FloatArray:

@@ -68,15 +68,17 @@ class CellTimer:
     clock: Clock
     seed: int
     progress: Callable[[str], None] | None = None
+    catches_up: bool = field(init=False)
+    """Whether a model drafts; lookups have nothing to catch up with."""
     arms: Sequence[str] = field(init=False)
     stopping: StoppingRule = field(init=False)
 
     def __post_init__(self) -> None:
         """Derive the arms and what ends a cell."""
-        catches_up = self.pair.drafts_with_model
-        self.arms = arm_names(self.gammas, catches_up=catches_up)
+        self.catches_up = self.pair.drafts_with_model
+        self.arms = arm_names(self.gammas, catches_up=self.catches_up)
         self.stopping = StoppingRule(
-            arms=self.arms, precision=self.precision, journal=self.journal, drafts_by_lookup=not catches_up
+            arms=self.arms, precision=self.precision, journal=self.journal, drafts_by_lookup=not self.catches_up
         )
 
     def measure_block(self, bench: ArmRunner, state: CellState, arms: Sequence[str], block: int) -> None:
@@ -138,8 +140,7 @@ class CellTimer:
                 device_s=taken.device_s,
                 notes={
                     "peak_memory_bytes": peak_memory_bytes(self.pair.devices),
-                    "capacity_target": bench.target_capacity,
-                    "capacity_draft": bench.draft_capacity,
+                    **bench.capacities,
                     **self.notes_of(cell, taken.compilation),
                 },
             )
@@ -182,7 +183,7 @@ class CellTimer:
         """Whether a cell needs no further block: given up, recorded as such earlier, or known well enough."""
         if state.given_up:
             return True
-        if any(block.status != "ok" for block in self.recorded(state.cell)):
+        if any(block.status != "ok" for block in self.stopping.recorded(state.cell)):
             state.given_up = True
             return True
         cell, stopping = state.cell, self.stopping
@@ -239,11 +240,7 @@ class CellTimer:
             free_memory()
 
     def _ran_out_of_memory(self, cell: TimingCell) -> bool:
-        return any(block.status == "oom" for block in self.recorded(cell))
-
-    def recorded(self, cell: TimingCell) -> list[BlockRecord]:
-        """Every block of a cell, whatever its status."""
-        return [block for arm in self.arms for block in self.journal.blocks(cell.cell_id, arm).values()]
+        return any(block.status == "oom" for block in self.stopping.recorded(cell))
 
     def measure_group(self, cells: Sequence[TimingCell], prompts: Sequence[Sequence[int]]) -> None:
         """Measure all cells of one batch size, interleaved; returns when each is done or out of budget."""

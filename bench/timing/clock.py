@@ -131,9 +131,6 @@ def timed_marks(clock: Clock, steps: Sequence[Callable[[], object]]) -> list[flo
 
 Result = TypeVar("Result")
 
-_CONTINUES = getattr(signal, "SIGCONT", None)
-"""None where processes cannot be stopped by signal."""
-
 
 class _Stops:
     """How often this process continued after a stop, since somebody asked first."""
@@ -143,9 +140,9 @@ class _Stops:
 
     def watch(self) -> None:
         """Count from now on; only the main thread may say so."""
-        if self._watches or _CONTINUES is None or threading.current_thread() is not threading.main_thread():
+        if self._watches or threading.current_thread() is not threading.main_thread():
             return
-        signal.signal(_CONTINUES, self._continued)
+        signal.signal(signal.SIGCONT, self._continued)
         self._watches = True
 
     def _continued(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002

@@ -42,8 +42,7 @@ class Acceptance:
     @property
     def is_known(self) -> BoolArray:
         """(G,) whether the estimate of Omega is known."""
-        estimate = self.tokens_per_round.reshape(-1, self.gammas.size)[0]
-        return np.asarray(np.isfinite(estimate), dtype=np.bool_)
+        return np.asarray(np.isfinite(self.estimate.tokens_per_round), dtype=np.bool_)
 
     @property
     def drafts_per_round(self) -> FloatArray:
@@ -56,17 +55,23 @@ class Acceptance:
 
     def first(self, rows: int) -> Acceptance:
         """The same with the first of its 1 + R rows alone; all of it where it has no replicates."""
+        return self._of_rows(slice(rows))
 
+    @property
+    def estimate(self) -> Acceptance:
+        """The same without replicates, (G,)."""
+        return self._of_rows(0)
+
+    def _of_rows(self, rows: int | slice) -> Acceptance:
         def cut(values: FloatArray, axes: int) -> FloatArray:
-            return values[:rows] if values.ndim > axes else values
+            return np.asarray(values[rows]) if values.ndim > axes else values
 
+        shares = self.draft_count_distribution
         return replace(
             self,
             tokens_per_round=cut(self.tokens_per_round, 1),
             full_acceptance=cut(self.full_acceptance, 1),
-            draft_count_distribution=None
-            if self.draft_count_distribution is None
-            else cut(self.draft_count_distribution, 2),
+            draft_count_distribution=None if shares is None else cut(shares, 2),
         )
 
     def only(self, gammas: Sequence[int] | IntArray) -> Acceptance:

@@ -8,12 +8,9 @@ probability of x, and the target then emits x if and only if it was.
     Ã[t, j] = target_probs of the j-th proposal, for j <= match_length_t + 1        mean of A[t, j] given y_{<t+j-1}
 
 A round verifies the k drafts it really has, at T_verify(k), and T_verify(0) = T_decode. All rows of a batch share the
-widest block, rows taken as independent, each at a start of its own:
+widest block, rows taken as independent:
 
     P(widest = k) = F_k^B - F_{k-1}^B,      F_k = P(a row's round has at most k drafts)
-
-    survival, ahead = lookup_survival(columns, lengths, gamma_max=4)                  # (N, T, 4) each
-    shares = draft_share_replicates(result, weights)                                  # (1 + R, G, D + 1)
 
 N texts, T positions, D gamma_max, R replicates (row 0 is the estimate), G gammas.
 """

@@ -100,12 +100,6 @@ class AcceptanceProfile:
         """A_1 … A_D at the gamma drafted at."""
         return np.asarray(self.by_gamma[-1], dtype=np.float64)
 
-    @property
-    def conditional(self) -> FloatArray:
-        """Rates of a position given that the drafts before it were accepted; 0 where none were."""
-        before = np.concatenate([[1.0], self.survival[:-1]])
-        return np.asarray(self.survival / np.where(before > 0, before, 1.0), dtype=np.float64)
-
     def survival_at(self, gamma: int) -> FloatArray:
         """A_1 … A_gamma of rounds that draft `gamma`, shape (gamma,)."""
         if gamma <= self.gamma_drafted:
@@ -173,7 +167,7 @@ def profile_from_counts(accepted: ArrayLike, *, rounds: int) -> AcceptanceProfil
         "counts",
         np.cumprod(conditional, dtype=np.float64),
         tail_rate=float(conditional[np.flatnonzero(tested)[-1]]),
-        fit=one_alpha_from_counts(passed, tested),
+        counts=(passed, tested),
     )
 
 
@@ -264,22 +258,6 @@ def _gammas(gammas: ArrayLike) -> list[int]:
     return [int(g) for g in np.atleast_1d(whole_numbers("gammas", gammas, minimum=1))]
 
 
-def one_alpha_from_counts(accepted: IntArray, tested: IntArray) -> OneAlpha:
-    """Fit one alpha to counts per position: accepted (gamma,) of tested (gamma,), of which there is one at least."""
-    total = int(tested.sum())
-    rate = float(accepted.sum()) / total
-    low, high = wilson_interval(rate, total, CONFIDENCE)
-    survival = np.cumprod(accepted / np.maximum(tested, 1), dtype=np.float64)
-    return _one_alpha(survival, rate, low=low, high=high, p_value=_uneven_p_value(accepted, tested, rate))
-
-
-def one_alpha_from_survival(survival: ArrayLike) -> OneAlpha:
-    """The same of rates without counts: a round accepts sum A_i of 1 + A_1 + … + A_(gamma-1) tested drafts."""
-    rates = survival_rates("survival", survival)
-    rate = float(rates.sum() / (1.0 + rates[:-1].sum()))
-    return _one_alpha(rates, rate, low=None, high=None, p_value=None)
-
-
 def wilson_interval(rate: float, trials: int, confidence: float) -> tuple[float, float]:
     """Wilson's score interval of a proportion; Wilson 1927, J. Am. Stat. Assoc. 22, 209."""
     z = NormalDist().inv_cdf(0.5 + confidence / 2)
@@ -288,12 +266,20 @@ def wilson_interval(rate: float, trials: int, confidence: float) -> tuple[float,
     return min(rate, max(0.0, centre - half)), max(rate, min(1.0, centre + half))
 
 
-def _one_alpha(
-    survival: FloatArray, rate: float, *, low: float | None, high: float | None, p_value: float | None
-) -> OneAlpha:
-    gammas = np.arange(1, survival.size + 1)
+def one_alpha(survival: FloatArray, counts: tuple[IntArray, IntArray] | None = None) -> OneAlpha:
+    """Fit one alpha to A_1 … A_gamma, or to the counts they come from: (accepted, tested), (gamma,) each.
+
+    Without counts a round accepts sum A_i of 1 + A_1 + … + A_(gamma-1) tested drafts.
+    """
+    low = high = p_value = None
+    rate = float(survival.sum() / (1.0 + survival[:-1].sum()))
+    if counts is not None:
+        accepted, tested = counts
+        rate = float(accepted.sum()) / int(tested.sum())
+        low, high = wilson_interval(rate, int(tested.sum()), CONFIDENCE)
+        p_value = _uneven_p_value(accepted, tested, rate)
     omega = tokens_per_round_by_gamma(survival)
-    errors = np.abs(tokens_per_round_iid(rate, gammas) / omega - 1.0)
+    errors = np.abs(tokens_per_round_iid(rate, np.arange(1, survival.size + 1)) / omega - 1.0)
     worst = int(np.argmax(errors))
     return OneAlpha(
         alpha_accepted=rate,
@@ -321,14 +307,18 @@ def _uneven_p_value(accepted: IntArray, tested: IntArray, rate: float) -> float 
 
 
 def _from_survival(
-    source: Source, survival: FloatArray, *, tail_rate: float | None = None, fit: OneAlpha | None = None
+    source: Source,
+    survival: FloatArray,
+    *,
+    tail_rate: float | None = None,
+    counts: tuple[IntArray, IntArray] | None = None,
 ) -> AcceptanceProfile:
     """A profile measured at one gamma; its tail goes on with the last conditional rate unless told otherwise."""
     if tail_rate is None:
         before = survival[-2] if survival.size > 1 else 1.0
         tail_rate = float(survival[-1] / before) if before > 0 else 0.0
-    summary = fit or one_alpha_from_survival(survival)
-    return _profile(source, survival, Provenance.INTERPOLATED, Provenance.MEASURED, tail_rate=tail_rate, fit=summary)
+    fit = one_alpha(survival, counts)
+    return _profile(source, survival, Provenance.INTERPOLATED, Provenance.MEASURED, tail_rate=tail_rate, fit=fit)
 
 
 def _profile(

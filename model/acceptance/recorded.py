@@ -200,10 +200,7 @@ def recorded_overlaps(texts: PaddedTexts, *, acceptance_rule: str, draft_samplin
 
 
 def alpha_overlap(overlaps: FloatArray) -> float | None:
-    """The mean overlap over recorded positions, each counted once: what a uniformly chosen position accepts.
-
-    None without positions. It is not what a decoder's rounds see.
-    """
+    """The mean overlap over recorded positions, which is not what a decoder's rounds see; None without positions."""
     return float(overlaps.mean()) if overlaps.size else None
 
 
@@ -241,9 +238,8 @@ def chain_check(
     by less than it strays: the standard error is at least the root of sum o_t (1 - o_t), which bounds the variance of
     a_t in [0, 1] (Bhatia and Davis, Am. Math. Mon. 107, 2000).
 
-    Args:
-        accepted, tested_overlap, tested: (P,) sums by prompt at one gamma of u_t a_t, u_t o_t and u_t.
-        largest_variance: sum o_t (1 - o_t) over all positions.
+    accepted, tested_overlap and tested are (P,) sums by prompt at one gamma of u_t a_t, u_t o_t and u_t;
+    largest_variance is sum o_t (1 - o_t) over all positions.
     """
     differences = np.asarray(accepted, dtype=np.float64) - np.asarray(tested_overlap, dtype=np.float64)
     prompts, positions = differences.size, float(np.sum(np.asarray(tested, dtype=np.float64)))
@@ -261,16 +257,9 @@ def chain_check(
 
 
 def repeated_ngram_share(tokens: ArrayLike, lengths: ArrayLike, n: int = 4) -> FloatArray:
-    """Share of n-grams of each text that occurred in it before: 0 for a text without repeats, near 1 for a loop.
+    """Share of n-grams of each text that occurred in it before, (N,): near 1 for a loop, which makes acceptance good.
 
-    Loops make acceptance look good.
-
-    Args:
-        tokens: int (N, T), padded.
-        lengths: (N,).
-
-    Returns:
-        (N,), NaN for texts shorter than n (they have no n-gram).
+    tokens (N, T) padded, lengths (N,); NaN for texts shorter than n.
 
     Raises:
         ValueError: n under 1, or lengths outside 0 … T.

@@ -16,12 +16,10 @@ expectation of the decoder that would have written them. In Ã the overlap stand
 mean o_{t+j-1} given everything before it, so the expectation stays and the variance of Ω falls. Overlap elsewhere would
 be biased: o_{t+1} and a_t share y_t. Ω is a ratio of sums pooled over texts; its bias is of the order of 1/texts.
 
-Starts that count for Ω and A_j (the window) have gamma_max positions left before the length limit: no γ is shrunk in
-their past, and the window is the same for all γ. A text that ended by EOS counts all its starts when its limit is not
-given; give `length_limits` where texts may end by EOS within gamma_max of it.
-
-γ in force is min(γ, positions left before the limit - 1), so the last position before the limit is never tested; γ is
-not shrunk before an EOS; an accepted EOS ends the text without a bonus.
+γ in force is min(γ, positions left before the length limit - 1); γ is not shrunk before an EOS, and an accepted EOS
+ends the text without a bonus. Starts that count for Ω and A_j (the window) have gamma_max positions left before the
+limit: no γ is shrunk in their past. A text that ended by EOS counts all its starts where its limit is not given; give
+`length_limits` where texts may end by EOS within gamma_max of it.
 
     result = renewal(a, o, lengths, ended_by_eos, gammas=[1, 2, 4], gamma_max=8)
     result.tokens_per_round()            # Ω by γ, (3,)
@@ -31,7 +29,7 @@ N texts, T positions, G gammas, D gamma_max.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -120,12 +118,19 @@ def within_texts(name: str, values: ArrayLike, lengths: IntArray) -> FloatArray:
     return probabilities(name, np.where(np.arange(array.shape[1]) < lengths[:, None], array, 0.0))
 
 
-def text_chunks(lengths: IntArray, cells: int) -> Iterator[IntArray]:
-    """Rows of texts of similar lengths (N,), few enough at a time for arrays of so many cells a text."""
+def sums_by_text(
+    lengths: IntArray, cells: int, sums: Callable[[IntArray, int], Mapping[str, FloatArray]]
+) -> dict[str, FloatArray]:
+    """The sums of all texts (N, …), few texts of similar lengths at a time: arrays of so many cells a text fit.
+
+    sums: those of the texts at some rows, cut to their longest.
+    """
     order = np.argsort(lengths, kind="stable")
     size = max(1, CHUNK_CELLS // max(1, cells))
-    for first in range(0, order.size, size):
-        yield order[first : first + size]
+    chunks = [order[first : first + size] for first in range(0, max(order.size, 1), size)]
+    parts = [sums(rows, int(lengths[rows].max(initial=0))) for rows in chunks]
+    back = np.argsort(order, kind="stable")
+    return {name: np.concatenate([part[name] for part in parts])[back] for name in parts[0]}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,10 +230,9 @@ def renewal(
         ended_by_eos: (N,) True where the last position is an end-of-text token; other texts ended at their limit.
         gammas: (G,) drafts per round, each from 0 (plain decoding) to gamma_max.
         gamma_max: D, the largest γ that results for Ω are to be compared with; it sets the window.
-        costs_s: (D + 1,) seconds of a round by drafts in force, 0 a plain decoding step; a catch-up of the draft is to
-            be added from `catch_ups`.
-        length_limits: (N,) or one number: positions the decoder was allowed (max_new_tokens - 1). Texts that ended by
-            length have theirs as their length, whatever stands here.
+        costs_s: (D + 1,) seconds of a round by drafts in force, without Δ₂ (`catch_ups` counts where it is paid).
+        length_limits: (N,) or one number: positions the decoder was allowed (max_new_tokens - 1); read of texts that
+            ended by EOS.
 
     Raises:
         ValueError: shapes that do not fit, values outside [0, 1] within a text, a γ over gamma_max, or a limit under a
@@ -243,23 +247,12 @@ def renewal(
     if costs is not None and costs.shape != (depth + 1,):
         raise ValueError(f"costs_s: expected {depth + 1} seconds, of 0 … gamma_max drafts, got shape {costs.shape}")
     a, o = within_texts("acceptance", acceptance, ends.lengths), within_texts("overlap", overlap, ends.lengths)
-    shape = (ends.lengths.size, drafts.size)
-    sums = {name: np.zeros(shape) for name in ("rounds", "starts", "lost_bonus", "tested", "accepted")}
-    sums |= {name: np.zeros(shape) for name in ("tested_overlap", "catch_ups", "time_s")}
-    sums["survival"] = np.zeros((*shape, depth))
-    for rows in text_chunks(ends.lengths, shape_of_texts[1] * (drafts.size + depth + 1)):
-        longest = int(ends.lengths[rows].max())
-        found = _sums(ends.of_rows(rows), a[rows, :longest], o[rows, :longest], costs, drafts, depth)
-        for name, values in found.items():
-            sums[name][rows] = values
-    time_s = sums.pop("time_s")
-    return RenewalResult(
-        gammas=drafts,
-        gamma_max=depth,
-        tokens=ends.lengths,
-        time_s=None if costs_s is None else time_s,
-        **sums,
-    )
+
+    def sums(rows: IntArray, longest: int) -> dict[str, FloatArray]:
+        return _sums(ends.of_rows(rows), a[rows, :longest], o[rows, :longest], costs, drafts, depth)
+
+    found: dict[str, Any] = sums_by_text(ends.lengths, shape_of_texts[1] * (drafts.size + depth + 1), sums)
+    return RenewalResult(gammas=drafts, gamma_max=depth, tokens=ends.lengths, **{"time_s": None} | found)
 
 
 def run_products(acceptance: FloatArray, gamma_max: int) -> FloatArray:

@@ -1,16 +1,14 @@
 """The renewal pass of rounds whose drafts depend on where the round started: lookups.
 
-A draft model proposes at a position from all text before it, wherever the round started; its survival is a product of
-a_t (`specgauge.model.acceptance.renewal`). A lookup matches the text before the start t and goes on from there, so
-survival is given by start: A[t, j] = P(the first j drafts of a round that started at t are all accepted | text). It may
-also offer fewer drafts than asked for, L_t, and the round then verifies fewer:
+A lookup matches the text before the start t and goes on from there, so survival is given by start: A[t, j] = P(the
+first j drafts of a round that started at t are all accepted | text). It may offer fewer drafts than asked for, L_t:
 
     k_t = min(γ, L_t, positions left before the limit - 1)     drafts in force; k_t = 0 is a plain step
     v_{t+j+1} += v_t (A[t, j] - A[t, j+1])   for j < k_t,      v_{t+k_t+1} += v_t A[t, k_t],      v_0 = 1
 
-Sums, window and rules are those of `renewal`, to which this is equal where A[t, j] = Π a and L_t = γ_max; the rounds
-from the window come back by the drafts they verify, since T_round depends on those. Ã[t, j], whose mean is that of
-A[t, j], may have less variance.
+Sums, window and rules are those of `specgauge.model.acceptance.renewal`, to which this is equal where A[t, j] = Π a and
+L_t = γ_max; rounds from the window come back by the drafts they verify, since T_round depends on those. Ã[t, j], whose
+mean is that of A[t, j], may have less variance.
 
     result = renewal_by_start(survival, ahead, offered, lengths, ended_by_eos, gammas=[1, 2, 4], gamma_max=4)
     result.tokens_per_round(), result.rounds_by_drafts.sum(axis=0)          # Ω by γ; rounds by γ and drafts
@@ -25,7 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from specgauge.model.acceptance.renewal import RenewalResult, TextEnds, gamma_axis, lost_bonus, text_chunks, text_ends
+from specgauge.model.acceptance.renewal import RenewalResult, TextEnds, gamma_axis, lost_bonus, sums_by_text, text_ends
 from specgauge.model.checks import FloatArray, IntArray, probabilities, whole_numbers
 
 
@@ -73,26 +71,7 @@ def renewal_by_start(
             gamma_max, or a limit under a length.
     """
     drafts, depth = gamma_axis(gammas, gamma_max)
-    whole = _starts(survival, ahead, offered, lengths, ended_by_eos, depth, length_limits)
-    chunks = list(text_chunks(whole.ends.lengths, whole.offered.shape[1] * (drafts.size + 2) * (depth + 1)))
-    sums = [_sums(_cut(whole, rows), drafts) for rows in chunks] or [_sums(whole, drafts)]
-    back = np.argsort(np.concatenate(chunks), kind="stable") if chunks else slice(None)
-    joined = {name: np.concatenate([part[name] for part in sums])[back] for name in sums[0]}
-    return RenewalResult(gammas=drafts, gamma_max=depth, tokens=whole.ends.lengths, time_s=None, **joined)
-
-
-def _starts(
-    survival: ArrayLike,
-    ahead: ArrayLike,
-    offered: ArrayLike,
-    lengths: ArrayLike,
-    ended_by_eos: ArrayLike,
-    depth: int,
-    length_limits: ArrayLike | None,
-) -> _Starts:
-    """The checked inputs of all texts."""
-    given = np.asarray(survival, dtype=np.float64)
-    better = np.asarray(ahead, dtype=np.float64)
+    given, better = np.asarray(survival, dtype=np.float64), np.asarray(ahead, dtype=np.float64)
     if given.ndim != 3 or given.shape[2] != depth or better.shape != given.shape:
         raise ValueError(
             f"survival: expected two of (N, T, {depth}), one entry for each of 1 … gamma_max drafts, got shapes "
@@ -110,23 +89,26 @@ def _starts(
             f"offered: expected {given.shape[:2]} numbers from 0 to gamma_max = {depth}, got shape {found.shape}, up "
             f"to {found.max(initial=0)} drafts"
         )
-    return _Starts(
+    whole = _Starts(
         ends=ends,
         survival=np.concatenate([np.ones((*runs.shape[:2], 1)), runs], axis=2),
         ahead=probabilities("ahead", np.where(within, better, 0.0)),
         offered=found,
     )
 
+    def sums(rows: IntArray, longest: int) -> dict[str, FloatArray]:
+        return _sums(
+            _Starts(
+                ends=ends.of_rows(rows),
+                survival=whole.survival[rows, :longest],
+                ahead=whole.ahead[rows, :longest],
+                offered=whole.offered[rows, :longest],
+            ),
+            drafts,
+        )
 
-def _cut(whole: _Starts, rows: IntArray) -> _Starts:
-    """Some texts, cut to their longest."""
-    longest = int(whole.ends.lengths[rows].max(initial=0))
-    return _Starts(
-        ends=whole.ends.of_rows(rows),
-        survival=whole.survival[rows, :longest],
-        ahead=whole.ahead[rows, :longest],
-        offered=whole.offered[rows, :longest],
-    )
+    by_text = sums_by_text(ends.lengths, given.shape[1] * (drafts.size + 2) * (depth + 1), sums)
+    return RenewalResult(gammas=drafts, gamma_max=depth, tokens=ends.lengths, time_s=None, **by_text)
 
 
 def _start_chances(starts: _Starts, gammas: IntArray) -> FloatArray:

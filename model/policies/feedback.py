@@ -27,38 +27,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from specgauge.model.checks import FloatArray, IntArray, numbers, probabilities
-from specgauge.model.policies.policy import GammaChoices, RoundPolicy, RoundSeen, check_rounds
+from specgauge.model.policies.policy import GammaChoices, GammaPolicy, RoundSeen, check_rounds
 from specgauge.model.sampling import inverse_cdf, uniforms
 from specgauge.model.speedup import speedup, tokens_per_round_by_gamma
 
 ARM_DRAWS = 8
 """The purpose of a bandit's uniforms."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class HeuristicPolicy(RoundPolicy):
-    """transformers' schedule: γ grows by 2 after a fully accepted round, else shrinks by 1, within bounds."""
-
-    start: int = 5
-    lowest: int = 1
-    cap: int = 16
-    rise: int = 2
-    fall: int = 1
-
-    def __post_init__(self) -> None:
-        """Raise ValueError for bounds that do not hold the start, and for steps below 0."""
-        _check_schedule("heuristic", self.lowest, self.start, self.cap, steps=(self.rise, self.fall))
-
-    def begin_many(self, calls: int) -> GammaChoices:
-        """At `start` again."""
-        return _HeuristicChoices(self, calls)
-
-
-def _check_schedule(name: str, lowest: int, start: int, cap: int, *, steps: tuple[int, ...]) -> None:
-    if not 1 <= lowest <= start <= cap:
-        raise ValueError(f"{name}: expected 1 <= lowest <= start <= cap, got lowest {lowest}, start {start}, cap {cap}")
-    if min(steps) < 0:
-        raise ValueError(f"{name}: expected steps of 0 or more, got {min(steps)}")
 
 
 class _HeuristicChoices(GammaChoices):
@@ -74,25 +48,27 @@ class _HeuristicChoices(GammaChoices):
 
 
 @dataclass(frozen=True, kw_only=True)
-class GammaTunePolicy(RoundPolicy):
-    """GammaTune's running mean of accepted drafts."""
+class HeuristicPolicy(GammaPolicy):
+    """transformers' schedule: γ grows by 2 after a fully accepted round, else shrinks by 1, within bounds."""
+
+    choices = _HeuristicChoices
 
     start: int = 5
     lowest: int = 1
     cap: int = 16
     rise: int = 2
-    """δ."""
-    weight: float = 0.3
-    """η."""
+    fall: int = 1
 
     def __post_init__(self) -> None:
-        """Raise ValueError for bounds that do not hold the start, a rise below 0 and a weight outside [0, 1]."""
-        _check_schedule("gammatune", self.lowest, self.start, self.cap, steps=(self.rise,))
-        probabilities("gammatune: weight", self.weight)
+        """Raise ValueError for bounds that do not hold the start, and for steps below 0."""
+        _check_schedule("heuristic", self.lowest, self.start, self.cap, steps=(self.rise, self.fall))
 
-    def begin_many(self, calls: int) -> GammaChoices:
-        """At `start` again, the mean too."""
-        return _GammaTuneChoices(self, calls)
+
+def _check_schedule(name: str, lowest: int, start: int, cap: int, *, steps: tuple[int, ...]) -> None:
+    if not 1 <= lowest <= start <= cap:
+        raise ValueError(f"{name}: expected 1 <= lowest <= start <= cap, got lowest {lowest}, start {start}, cap {cap}")
+    if min(steps) < 0:
+        raise ValueError(f"{name}: expected steps of 0 or more, got {min(steps)}")
 
 
 class _GammaTuneChoices(GammaChoices):
@@ -114,36 +90,23 @@ class _GammaTuneChoices(GammaChoices):
 
 
 @dataclass(frozen=True, kw_only=True)
-class GoodputPolicy(RoundPolicy):
-    """The γ of the largest expected tokens per second, by running shares and known costs."""
+class GammaTunePolicy(GammaPolicy):
+    """GammaTune's running mean of accepted drafts."""
 
-    t_round_s: tuple[float, ...]
-    """Seconds of a round of 0 … γ_max drafts."""
-    prior_rate: float = 0.7
-    """The share accepted that a call begins with."""
-    prior_weight: float = 4.0
-    """How many tested drafts it counts for, and the pooled share at each place."""
-    memory: float = 0.95
-    """What a round leaves of earlier counts."""
-    margin: float = 0.02
-    """The relative gain in goodput that a change of γ must promise."""
-    probe_every: int = 16
-    """Rounds at γ = 0 until one draft is made; 0 never."""
+    choices = _GammaTuneChoices
+
+    start: int = 5
+    lowest: int = 1
+    cap: int = 16
+    rise: int = 2
+    """δ."""
+    weight: float = 0.3
+    """η."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError for times that are not above 0, rates outside [0, 1] and weights below 0."""
-        check_rounds("goodput", self.t_round_s)
-        probabilities("goodput: prior_rate", self.prior_rate)
-        probabilities("goodput: memory", self.memory)
-        if self.prior_weight <= 0 or self.margin < 0 or self.probe_every < 0:
-            raise ValueError(
-                "goodput: expected a weight above 0, a margin and a number of rounds of 0 or more, got prior_weight "
-                f"{self.prior_weight:g}, margin {self.margin:g}, probe_every {self.probe_every}"
-            )
-
-    def begin_many(self, calls: int) -> GoodputChoices:
-        """At the best γ for the prior rate."""
-        return GoodputChoices(self, calls)
+        """Raise ValueError for bounds that do not hold the start, a rise below 0 and a weight outside [0, 1]."""
+        _check_schedule("gammatune", self.lowest, self.start, self.cap, steps=(self.rise,))
+        probabilities("gammatune: weight", self.weight)
 
 
 class GoodputChoices(GammaChoices):
@@ -191,23 +154,34 @@ class GoodputChoices(GammaChoices):
 
 
 @dataclass(frozen=True, kw_only=True)
-class UcbPolicy(RoundPolicy):
-    """Upper confidence bounds."""
+class GoodputPolicy(GammaPolicy):
+    """The γ of the largest expected tokens per second, by running shares and known costs."""
+
+    choices = GoodputChoices
 
     t_round_s: tuple[float, ...]
-    """Seconds of a round of 0 … γ_max drafts: one arm each."""
-    width: float = 1.0
-    """How far beyond its mean an arm is hoped to be."""
+    """Seconds of a round of 0 … γ_max drafts."""
+    prior_rate: float = 0.7
+    """The share accepted that a call begins with."""
+    prior_weight: float = 4.0
+    """How many tested drafts it counts for, and the pooled share at each place."""
+    memory: float = 0.95
+    """What a round leaves of earlier counts."""
+    margin: float = 0.02
+    """The relative gain in goodput that a change of γ must promise."""
+    probe_every: int = 16
+    """Rounds at γ = 0 until one draft is made; 0 never."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError for times that are not above 0 and a width below 0."""
-        check_rounds("ucb", self.t_round_s)
-        if numbers("ucb: width", self.width) < 0:
-            raise ValueError(f"ucb: expected 0 or more, got width {self.width:g}")
-
-    def begin_many(self, calls: int) -> GammaChoices:
-        """Knowing nothing of any arm but 0."""
-        return _UcbChoices(self, calls)
+        """Raise ValueError for times that are not above 0, rates outside [0, 1] and weights below 0."""
+        check_rounds("goodput", self.t_round_s)
+        probabilities("goodput: prior_rate", self.prior_rate)
+        probabilities("goodput: memory", self.memory)
+        if self.prior_weight <= 0 or self.margin < 0 or self.probe_every < 0:
+            raise ValueError(
+                "goodput: expected a weight above 0, a margin and a number of rounds of 0 or more, got prior_weight "
+                f"{self.prior_weight:g}, margin {self.margin:g}, probe_every {self.probe_every}"
+            )
 
 
 class _UcbChoices(GammaChoices):
@@ -240,20 +214,21 @@ class _UcbChoices(GammaChoices):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Exp3Policy(RoundPolicy):
-    """Exponential weights that assume nothing of how rewards come about."""
+class UcbPolicy(GammaPolicy):
+    """Upper confidence bounds."""
+
+    choices = _UcbChoices
 
     t_round_s: tuple[float, ...]
     """Seconds of a round of 0 … γ_max drafts: one arm each."""
-    seed: int = 0
+    width: float = 1.0
+    """How far beyond its mean an arm is hoped to be."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError for times that are not above 0."""
-        check_rounds("exp3", self.t_round_s)
-
-    def begin_many(self, calls: int) -> GammaChoices:
-        """All arms alike."""
-        return _Exp3Choices(self, calls)
+        """Raise ValueError for times that are not above 0 and a width below 0."""
+        check_rounds("ucb", self.t_round_s)
+        if numbers("ucb: width", self.width) < 0:
+            raise ValueError(f"ucb: expected 0 or more, got width {self.width:g}")
 
 
 class _Exp3Choices(GammaChoices):
@@ -285,6 +260,21 @@ class _Exp3Choices(GammaChoices):
     def _draw(self) -> IntArray:
         calls = np.arange(self._rounds.size)
         return inverse_cdf(self._probabilities(), uniforms(self._policy.seed, calls, 0, self._rounds, ARM_DRAWS))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exp3Policy(GammaPolicy):
+    """Exponential weights that assume nothing of how rewards come about."""
+
+    choices = _Exp3Choices
+
+    t_round_s: tuple[float, ...]
+    """Seconds of a round of 0 … γ_max drafts: one arm each."""
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for times that are not above 0."""
+        check_rounds("exp3", self.t_round_s)
 
 
 def _rewards(t_round_s: tuple[float, ...], tokens: FloatArray, arms: IntArray) -> FloatArray:

@@ -10,12 +10,10 @@
 each by least squares (weights: a_t for the next draft, 1 otherwise; a little ridge), cut to [0, 1].
 
 A draft model is tested by position; of lookups rounds of γ_max drafts are followed along each text, and every tested
-draft is a sample, with z from the tokens that agreed before it (`specgauge.model.acceptance.lookups.confidence`), and
-r and e from the rounds before.
+draft is a sample, with z from the tokens that agreed before it, and r and e from the rounds before.
 
     forecast = fit_forecast(texts)
-    z = forecast.confidence(top_probs)
-    forecast.this_draft(z, forecast.means(forecast.start(calls=1)))
+    forecast.this_draft(forecast.confidence(top_probs), forecast.means(forecast.start(calls=1)))
 
 L calls, B rows of each.
 """
@@ -38,6 +36,8 @@ _RIDGE = 1e-3
 _ACCEPTANCE_DRAWS = 1 << 20
 """The purpose of the uniforms that decide acceptance in e while fitting; _ACCEPTANCE_DRAWS + replicate."""
 _REPLICATES = 4
+_Samples = list[tuple[list[float], float]]
+"""Features of tested drafts, and whether each was accepted."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -254,9 +254,7 @@ def fit_lookup_forecast(texts: ReplayTexts, gamma_max: int) -> AcceptanceForecas
     agreeing, accepted = (np.concatenate(values) for values in zip(*offers, strict=True))
     places, values = rising_fit(confidence(agreeing), accepted)
     flat = by_confidence(places, values, float(accepted.mean()))
-    first: list[tuple[list[float], float]] = []
-    this: list[tuple[list[float], float]] = []
-    following: list[tuple[list[float], float]] = []
+    first, this, following = _Samples(), _Samples(), _Samples()
     for rounds in followed:
         history = flat.start(1)
         for agreeing, accepted in rounds:
@@ -289,7 +287,6 @@ def _rounds(texts: ReplayTexts, lookups: LookupStarts, text: int, gamma_max: int
     return rounds
 
 
-def _weights(samples: list[tuple[list[float], float]]) -> tuple[float, ...]:
-    features = np.array([own for own, _ in samples])
-    wanted = np.array([hit for _, hit in samples])
+def _weights(samples: _Samples) -> tuple[float, ...]:
+    features, wanted = (np.array(column) for column in zip(*samples, strict=True))
     return least_squares(features, wanted, np.ones(wanted.size))

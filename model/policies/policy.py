@@ -9,20 +9,16 @@ decoder asks for `gamma`, the most drafts it may make; after each draft of the r
     choice.goes_on(1, top_probs=[0.9], entropies_nats=[0.3])   # after the first draft: another one? True
     choice.observe(drafted=[5], accepted=[5])
 
-Policies that fix γ before the round (`specgauge.model.policies.feedback`) go on until they have it. Those that stop
-while drafting (`specgauge.model.policies.stopping`) read the confidence of the draft just made; it is verified like the
-others. Each is written for many calls side by side (`GammaChoices`), as a replay runs them; a decoder's single call is
-a view of that (`OneCall`).
-
-L calls side by side, B rows of each.
+Some fix γ before the round (`specgauge.model.policies.feedback`), others stop while drafting, by the confidence of the
+draft just made (`specgauge.model.policies.stopping`). Each is written for L calls side by side, B rows of each
+(`GammaChoices`), as a replay runs them; a decoder's single call is a view of that (`OneCall`).
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -45,17 +41,6 @@ class GammaChoice(Protocol):
 
     def observe(self, drafted: Sequence[int], accepted: Sequence[int]) -> None:
         """Learn how many drafts each active row of a round had, and how many of them were accepted."""
-
-
-class GammaPolicy(Protocol):
-    """A way of choosing γ."""
-
-    @property
-    def reads_signals(self) -> bool:
-        """Whether `goes_on` looks at the signals; where not, nobody asks it and γ is fixed before the round."""
-
-    def begin(self) -> GammaChoice:
-        """Start a call, knowing nothing of earlier ones."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,15 +89,18 @@ class GammaChoices:
         """Learn from a round."""
 
 
-class RoundPolicy(ABC):
-    """A policy as plain data, for one call or many."""
+class GammaPolicy:
+    """A way of choosing γ, as plain data, for one call or many."""
 
-    reads_signals: ClassVar[bool] = False
-    """Whether `goes_on` looks at the signals; where not, γ is fixed before the round."""
+    reads_signals: bool = False
+    """Whether `goes_on` looks at the signals; where not, nobody asks it and γ is fixed before the round."""
+    choices: ClassVar[type[Any]]
+    """The `GammaChoices` of so many calls, made from the policy and their number."""
 
-    @abstractmethod
     def begin_many(self, calls: int) -> GammaChoices:
-        """Start `calls` calls side by side."""
+        """Start `calls` calls side by side, knowing nothing of earlier ones."""
+        begun: GammaChoices = self.choices(self, calls)
+        return begun
 
     def begin(self) -> GammaChoice:
         """Start one call, knowing nothing of earlier ones."""
@@ -127,11 +115,11 @@ class OneCall:
 
     @property
     def gamma(self) -> int:
-        """The most drafts of the next round."""
+        """As in `GammaChoice`, like the others."""
         return int(self._choices.gammas[0])
 
     def goes_on(self, depth: int, top_probs: Sequence[float], entropies_nats: Sequence[float]) -> bool:
-        """As `GammaChoice`."""
+        """Whether to draft once more."""
         signals = Signals(
             top_probs=np.array([top_probs], dtype=np.float64),
             entropies_nats=np.array([entropies_nats], dtype=np.float64),
@@ -140,7 +128,7 @@ class OneCall:
         return bool(self._choices.goes_on(depth, signals)[0])
 
     def observe(self, drafted: Sequence[int], accepted: Sequence[int]) -> None:
-        """As `GammaChoice`."""
+        """Learn from a round."""
         made = np.array([drafted], dtype=np.int64)
         kept = np.array([accepted], dtype=np.int64)
         self._choices.observe(RoundSeen(drafted=made, accepted=kept, active=np.ones(made.shape, dtype=np.bool_)))
@@ -159,7 +147,7 @@ def check_rounds(name: str, t_round_s: tuple[float, ...]) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FixedPolicy(RoundPolicy):
+class FixedPolicy(GammaPolicy):
     """The same γ in every round."""
 
     gamma: int

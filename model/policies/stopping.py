@@ -15,11 +15,9 @@ renewal    maximises E[tokens] / E[seconds] over rounds: drafts while another dr
            first draft the same rule, with p alone, decides between drafting and a plain round. In plain rounds what
            was learnt fades, so a text that went badly is tried again, if texts in general pay.
 
-A batch has one γ per round and goes by the mean of its rows.
-
     SvipPolicy(threshold=0.6, cap=8).begin().goes_on(1, top_probs=[0.9], entropies_nats=[0.25])      # √.25 <= .6: True
 
-L calls side by side, B rows of each.
+L calls side by side, B rows of each, which go by their mean.
 """
 
 from __future__ import annotations
@@ -29,33 +27,12 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import ClassVar
 
 import numpy as np
 
 from specgauge.model.checks import BoolArray, FloatArray, IntArray, numbers, positive_times_s, probabilities, times_s
 from specgauge.model.policies.forecast import AcceptanceForecast
-from specgauge.model.policies.policy import GammaChoices, RoundPolicy, RoundSeen, Signals, check_cap, check_rounds
-
-
-@dataclass(frozen=True, kw_only=True)
-class SvipPolicy(RoundPolicy):
-    """Stop where the root of the draft's entropy exceeds a threshold."""
-
-    reads_signals: ClassVar[bool] = True
-
-    threshold: float = 0.6
-    """h, in √nats."""
-    cap: int = 16
-
-    def __post_init__(self) -> None:
-        """Raise ValueError for a threshold that is no number and a cap below 1."""
-        numbers("svip: threshold", self.threshold)
-        check_cap("svip", self.cap, lowest=1)
-
-    def begin_many(self, calls: int) -> GammaChoices:
-        """It learns nothing, so there is nothing to forget."""
-        return _SvipChoices(self, calls)
+from specgauge.model.policies.policy import GammaChoices, GammaPolicy, RoundSeen, Signals, check_cap, check_rounds
 
 
 class _SvipChoices(GammaChoices):
@@ -68,36 +45,20 @@ class _SvipChoices(GammaChoices):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AdaEdlPolicy(RoundPolicy):
-    """Stop where a lower bound of acceptance by entropy falls under a threshold that follows the share accepted."""
+class SvipPolicy(GammaPolicy):
+    """Stop where the root of the draft's entropy exceeds a threshold."""
 
-    reads_signals: ClassVar[bool] = True
+    reads_signals = True
+    choices = _SvipChoices
 
-    start: float = 0.4
-    """λ at the start of a call."""
-    goal: float = 0.9
-    share_memory: float = 0.5
-    """β₁."""
-    threshold_memory: float = 0.9
-    """β₂."""
-    step: float = 0.01
-    """ε."""
-    entropy_weight: float = 0.2
+    threshold: float = 0.6
+    """h, in √nats."""
     cap: int = 16
 
     def __post_init__(self) -> None:
-        """Raise ValueError for shares outside [0, 1], a step or weight below 0 and a cap below 1."""
-        for name in ("start", "goal", "share_memory", "threshold_memory"):
-            probabilities(f"adaedl: {name}", getattr(self, name))
-        if self.step < 0 or self.entropy_weight < 0:
-            raise ValueError(
-                f"adaedl: expected 0 or more, got step {self.step:g}, entropy_weight {self.entropy_weight:g}"
-            )
-        check_cap("adaedl", self.cap, lowest=1)
-
-    def begin_many(self, calls: int) -> AdaEdlChoices:
-        """At `start` again."""
-        return AdaEdlChoices(self, calls)
+        """Raise ValueError for a threshold that is no number and a cap below 1."""
+        numbers("svip: threshold", self.threshold)
+        check_cap("svip", self.cap, lowest=1)
 
 
 class AdaEdlChoices(GammaChoices):
@@ -126,6 +87,36 @@ class AdaEdlChoices(GammaChoices):
         self.thresholds = np.where(made > 0, moved, self.thresholds)
 
 
+@dataclass(frozen=True, kw_only=True)
+class AdaEdlPolicy(GammaPolicy):
+    """Stop where a lower bound of acceptance by entropy falls under a threshold that follows the share accepted."""
+
+    reads_signals = True
+    choices = AdaEdlChoices
+
+    start: float = 0.4
+    """λ at the start of a call."""
+    goal: float = 0.9
+    share_memory: float = 0.5
+    """β₁."""
+    threshold_memory: float = 0.9
+    """β₂."""
+    step: float = 0.01
+    """ε."""
+    entropy_weight: float = 0.2
+    cap: int = 16
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for shares outside [0, 1], a step or weight below 0 and a cap below 1."""
+        for name in ("start", "goal", "share_memory", "threshold_memory"):
+            probabilities(f"adaedl: {name}", getattr(self, name))
+        if self.step < 0 or self.entropy_weight < 0:
+            raise ValueError(
+                f"adaedl: expected 0 or more, got step {self.step:g}, entropy_weight {self.entropy_weight:g}"
+            )
+        check_cap("adaedl", self.cap, lowest=1)
+
+
 def _row_mean(values: FloatArray) -> FloatArray:
     """(L, B) -> (L,) mean over rows that still draft, NaN (which compares as false) where none does."""
     if values.shape[1] == 1:
@@ -134,47 +125,6 @@ def _row_mean(values: FloatArray) -> FloatArray:
     rows = drafting.sum(axis=1)
     total = np.where(drafting, values, 0.0).sum(axis=1)
     return np.where(rows > 0, total / np.maximum(rows, 1), np.nan)
-
-
-@dataclass(frozen=True, kw_only=True)
-class RenewalStoppingPolicy(RoundPolicy):
-    """Draft on while the expected tokens of more drafts are worth more than their time."""
-
-    reads_signals: ClassVar[bool] = True
-
-    forecast: AcceptanceForecast
-    t_round_s: tuple[float, ...]
-    """Seconds of a round of 0 … γ_max drafts."""
-    seconds_saved_per_token: float
-    """v: seconds that one more token of every row saves."""
-    fewest: int = 0
-    """Drafts made whatever the signals say; 1 keeps learning where a plain round would not."""
-    t_early_stop_check_s: float = 0.0
-    """What one early-stop check adds to a round."""
-
-    def __post_init__(self) -> None:
-        """Raise ValueError for times that are not above 0 and more drafts at least than at most."""
-        check_rounds("renewal", self.t_round_s)
-        positive_times_s("seconds_saved_per_token", self.seconds_saved_per_token)
-        times_s("t_early_stop_check_s", self.t_early_stop_check_s)
-        if not 0 <= self.fewest < len(self.t_round_s):
-            raise ValueError(f"renewal: expected 0 to {len(self.t_round_s) - 1}, got fewest {self.fewest}")
-
-    def extra_draft_costs_s(self, depth: int) -> FloatArray:
-        """Seconds of 1, 2, … further drafts after `depth`, the checks after each of them but the last of all."""
-        rounds_s = np.array(self.t_round_s)
-        more = np.arange(1, rounds_s.size - depth)
-        return np.asarray(
-            rounds_s[depth + more] - rounds_s[depth] + self.t_early_stop_check_s * np.minimum(more, more.size - 1)
-        )
-
-    def begin(self) -> RenewalCall:
-        """One call, as cheap to ask as it can be."""
-        return RenewalCall(self)
-
-    def begin_many(self, calls: int) -> GammaChoices:
-        """Knowing of texts in general only."""
-        return _RenewalChoices(self, calls)
 
 
 class _RenewalChoices(GammaChoices):
@@ -239,6 +189,44 @@ class _RenewalChoices(GammaChoices):
         prices_s = self._prices[depth]
         worth_s = self._policy.seconds_saved_per_token * tokens[:, None] * self._further[:, : prices_s.size]
         return np.asarray((worth_s > prices_s).any(axis=1), dtype=np.bool_)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RenewalStoppingPolicy(GammaPolicy):
+    """Draft on while the expected tokens of more drafts are worth more than their time."""
+
+    reads_signals = True
+    choices = _RenewalChoices
+
+    forecast: AcceptanceForecast
+    t_round_s: tuple[float, ...]
+    """Seconds of a round of 0 … γ_max drafts."""
+    seconds_saved_per_token: float
+    """v: seconds that one more token of every row saves."""
+    fewest: int = 0
+    """Drafts made whatever the signals say; 1 keeps learning where a plain round would not."""
+    t_early_stop_check_s: float = 0.0
+    """What one early-stop check adds to a round."""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for times that are not above 0 and more drafts at least than at most."""
+        check_rounds("renewal", self.t_round_s)
+        positive_times_s("seconds_saved_per_token", self.seconds_saved_per_token)
+        times_s("t_early_stop_check_s", self.t_early_stop_check_s)
+        if not 0 <= self.fewest < len(self.t_round_s):
+            raise ValueError(f"renewal: expected 0 to {len(self.t_round_s) - 1}, got fewest {self.fewest}")
+
+    def extra_draft_costs_s(self, depth: int) -> FloatArray:
+        """Seconds of 1, 2, … further drafts after `depth`, the checks after each of them but the last of all."""
+        rounds_s = np.array(self.t_round_s)
+        more = np.arange(1, rounds_s.size - depth)
+        return np.asarray(
+            rounds_s[depth + more] - rounds_s[depth] + self.t_early_stop_check_s * np.minimum(more, more.size - 1)
+        )
+
+    def begin(self) -> RenewalCall:
+        """One call, as cheap to ask as it can be."""
+        return RenewalCall(self)
 
 
 class RenewalCall:

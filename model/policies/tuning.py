@@ -10,9 +10,8 @@ candidate, the earlier of equals. The worth of a token is Dinkelbach's fixed poi
 v ← seconds / tokens of the policy at v, and shares of it: in a batch that waits for its last row, tokens of the rows
 ahead are worth less.
 
-    tuning = ReplayBatches.drawn(texts, costs, replicates=16, seed=0)
-    policy = MAKERS["renewal"](tuning)
-    policy_of(policy_record(policy)) == policy             # plain mappings; JSON keeps every digit of a float
+    policy = MAKERS["renewal"](ReplayBatches.drawn(texts, costs, replicates=16, seed=0))
+    policy_of(policy_record(policy)) == policy
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from typing import Any
 from specgauge.model.decision import PAYS_AT_LEAST
 from specgauge.model.policies.feedback import Exp3Policy, GammaTunePolicy, GoodputPolicy, HeuristicPolicy, UcbPolicy
 from specgauge.model.policies.forecast import AcceptanceForecast, fit_forecast, fit_lookup_forecast
-from specgauge.model.policies.policy import FixedPolicy, RoundPolicy
+from specgauge.model.policies.policy import FixedPolicy, GammaPolicy
 from specgauge.model.policies.stopping import AdaEdlPolicy, RenewalStoppingPolicy, SvipPolicy
 from specgauge.model.replay.rounds import ReplayBatches
 
@@ -42,11 +41,11 @@ _MOST_STEPS = 4
 """Dinkelbach's steps at most; each costs a replay, and they double the digits."""
 
 
-PolicyMaker = Callable[[ReplayBatches], RoundPolicy]
+PolicyMaker = Callable[[ReplayBatches], GammaPolicy]
 """A policy tuned on batches of texts, with their random numbers and costs."""
 
 
-def _fastest(tuning: ReplayBatches, policies: Iterable[RoundPolicy]) -> RoundPolicy:
+def _fastest(tuning: ReplayBatches, policies: Iterable[GammaPolicy]) -> GammaPolicy:
     """The policy of the least time, the first of equals."""
     return min(policies, key=tuning.time_s)
 
@@ -58,7 +57,7 @@ def tune_fixed(tuning: ReplayBatches) -> FixedPolicy:
     return found
 
 
-def tune_goodput(tuning: ReplayBatches) -> RoundPolicy:
+def tune_goodput(tuning: ReplayBatches) -> GammaPolicy:
     """Shares begin at what the tuning texts accept of tested drafts, at the most drafts."""
     widest = FixedPolicy(gamma=tuning.costs.gamma_max)
     rounds = tuning.simulate(widest)
@@ -67,7 +66,7 @@ def tune_goodput(tuning: ReplayBatches) -> RoundPolicy:
     return GoodputPolicy(t_round_s=tuning.costs.t_round_s, prior_rate=rate)
 
 
-def tune_renewal(tuning: ReplayBatches) -> RoundPolicy:
+def tune_renewal(tuning: ReplayBatches) -> GammaPolicy:
     """The forecast of the tuning texts, v at its fixed point and around it, with 0, 1 or γ drafts in every round.
 
     γ is the best fixed one. It is returned itself where it is faster than the rule with P >= .95 over prompts (by
@@ -87,7 +86,7 @@ def tune_renewal(tuning: ReplayBatches) -> RoundPolicy:
         t_early_stop_check_s=costs.t_early_stop_check_s,
     )
     shares = WORTH_SHARES if costs.batch_size == 1 else BATCH_WORTH_SHARES
-    candidates: list[RoundPolicy] = []
+    candidates: list[GammaPolicy] = []
     for fewest in sorted({0, 1, fixed.gamma}):
         settled = _settled(tuning, replace(start, fewest=fewest))
         candidates += [
@@ -98,7 +97,7 @@ def tune_renewal(tuning: ReplayBatches) -> RoundPolicy:
     return best if _surely_faster(tuning, best, plain) else plain
 
 
-def _surely_faster(tuning: ReplayBatches, one: RoundPolicy, other: RoundPolicy) -> bool:
+def _surely_faster(tuning: ReplayBatches, one: GammaPolicy, other: GammaPolicy) -> bool:
     """Whether `one` takes less time, with P >= `PAYS_AT_LEAST` over prompts; unknown with one prompt, so no."""
     from scipy.special import stdtrit
 
@@ -120,15 +119,15 @@ def _settled(tuning: ReplayBatches, policy: RenewalStoppingPolicy) -> RenewalSto
     return policy
 
 
-def _heuristic(cap: int) -> RoundPolicy:
+def _heuristic(cap: int) -> GammaPolicy:
     return HeuristicPolicy(start=min(_START, cap), cap=cap)
 
 
-def _gammatune(cap: int) -> RoundPolicy:
+def _gammatune(cap: int) -> GammaPolicy:
     return GammaTunePolicy(start=min(_START, cap), cap=cap)
 
 
-UNTUNED: Mapping[str, Callable[[int], RoundPolicy]] = MappingProxyType(
+UNTUNED: Mapping[str, Callable[[int], GammaPolicy]] = MappingProxyType(
     {"heuristic": _heuristic, "gammatune": _gammatune}
 )
 """Policies that need no text to be tuned on, from the most drafts they may make, at least 1."""
@@ -170,19 +169,13 @@ KINDS: Mapping[str, type[Any]] = MappingProxyType(
 """Every kind of policy by its name."""
 
 
-def policy_record(policy: RoundPolicy) -> dict[str, Any]:
+def policy_record(policy: GammaPolicy) -> dict[str, Any]:
     """The kind and fields of a policy, as JSON takes them."""
     kind = next(name for name, made in KINDS.items() if made is type(policy))
-    return {"kind": kind} | {name: _plain(value) for name, value in asdict(policy).items()}  # type: ignore[call-overload]
+    return {"kind": kind, **asdict(policy)}  # type: ignore[call-overload]
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {name: _plain(inner) for name, inner in value.items()}
-    return [_plain(inner) for inner in value] if isinstance(value, tuple) else value
-
-
-def policy_of(record: Mapping[str, Any]) -> RoundPolicy:
+def policy_of(record: Mapping[str, Any]) -> GammaPolicy:
     """The policy of a record.
 
     Raises:
@@ -191,7 +184,7 @@ def policy_of(record: Mapping[str, Any]) -> RoundPolicy:
     kind = record.get("kind")
     if not isinstance(kind, str) or kind not in KINDS:
         raise ValueError(f"policy: expected {', '.join(KINDS)}, got kind {kind!r}")
-    found: RoundPolicy = _made(KINDS[kind], {name: value for name, value in record.items() if name != "kind"})
+    found: GammaPolicy = _made(KINDS[kind], {name: value for name, value in record.items() if name != "kind"})
     return found
 
 

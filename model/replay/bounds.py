@@ -9,8 +9,7 @@ while drafting as well:
 
     J(t) = Σ_j P(run = j) · min_g [ T_round(g) + J(t + min(g, j) + 1) ]
 
-J = 0 where the text has ended. g is at most the positions left before the length limit minus 1, an EOS is not foreseen,
-and an accepted EOS ends the text. Both are exact expectations given the texts:
+J = 0 where the text has ended; g as in `specgauge.model.acceptance.renewal`, 0 always allowed. Both are exact:
 
     run oracle <= best by start <= best fixed γ <= plain decoding        in expected seconds, text by text
 
@@ -18,10 +17,7 @@ Of a lookup everything is known with its start, and the two are one (`best_looku
 
     J(t) = min_k [ T_round(k) + J(t + min(k, matching_t) + 1) ],     k at most what is offered at t
 
-    best_by_start_time_s(texts.acceptance, texts.ends, costs_s)          # (N,)
-
-N texts, T positions, D gamma_max. Costs (D + 1,) are seconds of a round by drafts in force; 0 drafts (plain decoding)
-are always allowed.
+N texts, T positions, D gamma_max. Costs (D + 1,) are seconds of a round by drafts in force.
 """
 
 from __future__ import annotations

@@ -8,9 +8,9 @@ size B, with seconds added up over all texts:
                                                                        plain decoding
     gap closed         (best fixed - policy) / (best fixed - bound)    1: the bound reached; below 0: slower
 
-At B = 1 fixed γ and the bounds are exact expectations (`renewal`, `bounds`), as everything of lookups is; the rest are
-means over replicates with common random numbers. The bounds of a batch let every row choose for itself at its share of
-the round, so they are loose there. Intervals draw prompts, the same for all policies; a row takes 1 / B of its batch.
+At B = 1 fixed γ and the bounds are exact expectations, as everything of lookups is; the rest are means over replicates
+with common random numbers. The bounds of a batch let every row choose for itself at its share of the round, so they are
+loose there. Intervals draw prompts, the same for all policies; a row takes 1 / B of its batch.
 
     replay(texts, costs, folds=4, replicates=200, seed=0).policies["renewal"].speedup
     replayed_seconds(policy, texts, [[1, 3], [5, 1]], costs, replicates=100, seed=0).speedup     # one policy as it is
@@ -28,7 +28,7 @@ from numpy.typing import ArrayLike
 
 from specgauge.model.acceptance.renewal import renewal
 from specgauge.model.checks import FloatArray, IntArray, finite_or_none, whole_numbers
-from specgauge.model.policies.policy import FixedPolicy, RoundPolicy
+from specgauge.model.policies.policy import FixedPolicy, GammaPolicy
 from specgauge.model.policies.tuning import MAKERS, PolicyMaker
 from specgauge.model.replay.bounds import accepted_length_oracle_time_s, best_by_start_time_s, best_lookups_time_s
 from specgauge.model.replay.rounds import ReplayBatches, ReplayCosts, SimulatedRounds
@@ -70,10 +70,10 @@ class ReplayedPolicy:
     """Of the gap from the best fixed γ to the bound by start (`bounds`); None where there is no gap."""
     gap_closed_oracle: Interval | None
     """Of the gap to the run oracle, the bound of policies that stop while drafting."""
-    switches_per_round: float
     mean_gamma: float
     """Drafts per row and round."""
-    tuned: tuple[RoundPolicy, ...]
+    switches_per_round: float
+    tuned: tuple[GammaPolicy, ...]
     """The policy of each fold."""
 
 
@@ -148,7 +148,7 @@ class _Fold:
     oracle_s: FloatArray
     policy_s: Mapping[str, FloatArray]
     rounds: Mapping[str, SimulatedRounds]
-    tuned: Mapping[str, RoundPolicy]
+    tuned: Mapping[str, GammaPolicy]
     off_path: OffPath
 
 
@@ -204,8 +204,8 @@ def _exact_fixed_s(texts: ReplayTexts, costs: ReplayCosts, gammas: list[int]) ->
 def _bounds(texts: ReplayTexts, costs: ReplayCosts) -> tuple[FloatArray, FloatArray]:
     """(n,) least seconds of a row that fixes γ at its starts knowing a_t, and of one that knows its runs.
 
-    Δ₂ and early-stop checks are left out, and a round costs what the cheapest round of as many drafts or more does,
-    over B: a row of a batch never pays less than that for its share. Nor do texts take more than the plain loop.
+    Δ₂ and early-stop checks are left out; a row pays 1 / B of the cheapest round of as many drafts or more, and no text
+    takes longer than in the plain loop.
     """
     ends = texts.ends
     plain_s = ends.lengths * (costs.t_decode_s / costs.batch_size)
@@ -296,7 +296,7 @@ class ReplayedSeconds:
 
 
 def replayed_seconds(
-    policy: RoundPolicy, texts: ReplayTexts, prompts: ArrayLike, costs: ReplayCosts, *, replicates: int, seed: int
+    policy: GammaPolicy, texts: ReplayTexts, prompts: ArrayLike, costs: ReplayCosts, *, replicates: int, seed: int
 ) -> ReplayedSeconds:
     """Simulate each batch `replicates` times; prompts: (L, B) the prompt of every row, B the batch size of the costs.
 

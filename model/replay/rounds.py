@@ -10,12 +10,11 @@ uniform is drawn by a counter for every (prompt, repetition, position, replicate
     emitted      accepted + 1 (replacement or bonus); an accepted EOS ends the text without one
     seconds      T_round(the most drafts of a row), Δ₂ where a row has two tokens to catch up, its early-stop checks
 
-as the decoder does it. Lookups may offer fewer drafts than γ in force, or none: a plain step. After a rejection the
-policy sees the signals of the position's chain (`specgauge.model.replay.texts`), after an accepted EOS those of the EOS
-itself. A batch goes on until its last row has ended, at the cost of all its rows.
+as the decoder does it. Lookups may offer fewer drafts than γ in force, or none: a plain step. A policy sees the signals
+of `specgauge.model.replay.texts`, after an accepted EOS those of the EOS itself. A batch goes on until its last row has
+ended, at the cost of all its rows.
 
-    batches = ReplayBatches.drawn(texts, costs, replicates=200, seed=0)
-    batches.simulate(HeuristicPolicy(cap=6)).time_s                       # (L,)
+    ReplayBatches.drawn(texts, costs, replicates=200, seed=0).simulate(HeuristicPolicy(cap=6)).time_s       # (L,)
 
 N texts, T positions, L calls of B rows each.
 """
@@ -30,7 +29,7 @@ import numpy as np
 from specgauge.model.acceptance.lookups import confidence
 from specgauge.model.checks import BoolArray, FloatArray, IntArray, positive_times_s, times_s, whole_numbers
 from specgauge.model.costs import RoundCosts
-from specgauge.model.policies.policy import GammaChoices, RoundPolicy, RoundSeen, Signals, decodes_plainly
+from specgauge.model.policies.policy import GammaChoices, GammaPolicy, RoundSeen, Signals, decodes_plainly
 from specgauge.model.replay.texts import ReplayTexts
 from specgauge.model.sampling import uniforms
 from specgauge.model.speedup import round_times_by_drafts_s
@@ -178,7 +177,7 @@ class ReplayBatches:
         """(L,) seconds of plain decoding: every step at T_decode until the longest row has ended."""
         return np.asarray(self.texts.ends.lengths[self.rows].max(axis=1) * self.costs.t_decode_s, dtype=np.float64)
 
-    def simulate(self, policy: RoundPolicy) -> SimulatedRounds:
+    def simulate(self, policy: GammaPolicy) -> SimulatedRounds:
         """Follow every call to its end; a policy that never drafts runs the plain loop, at T_decode a step.
 
         Raises:
@@ -189,11 +188,11 @@ class ReplayBatches:
             costs = replace(costs, t_round_s=(costs.t_decode_s, *costs.t_round_s[1:]))
         return _Simulation(policy, replace(self, costs=costs)).run()
 
-    def time_s(self, policy: RoundPolicy) -> float:
+    def time_s(self, policy: GammaPolicy) -> float:
         """Seconds of all calls together."""
         return float(self.simulate(policy).time_s.sum())
 
-    def time_by_prompt_s(self, policy: RoundPolicy) -> FloatArray:
+    def time_by_prompt_s(self, policy: GammaPolicy) -> FloatArray:
         """(P,) the same seconds by prompt."""
         return sum_by_prompt(self.time_by_text(self.simulate(policy).time_s), self.texts.prompts)
 
@@ -228,7 +227,7 @@ def rejections(texts: ReplayTexts, replicates: int, seed: int) -> IntArray:
 class _Simulation:
     """The state of L calls; (L, B) by row."""
 
-    def __init__(self, policy: RoundPolicy, batches: ReplayBatches) -> None:
+    def __init__(self, policy: GammaPolicy, batches: ReplayBatches) -> None:
         self._policy, self._texts, self._costs = policy, batches.texts, batches.costs
         self._text, self._replicates, self._rejected = batches.rows, batches.replicates, batches.first_rejected
         ends, (count, rows) = batches.texts.ends, batches.rows.shape

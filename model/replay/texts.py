@@ -1,16 +1,15 @@
 """Recorded texts as a replay needs them: acceptance and the draft's signals along each, and signals off the path.
 
-A policy that stops while drafting sees the draft's confidence of every draft it makes. Up to the first rejection that
-is what the teacher-forced pass recorded at its position. After it, unknown to the policy, the drafter goes on from its
-own rejected token; those signals come from `Rollouts`. A start that was not rolled out takes the chain of the sampled
-start nearest in the draft's top probability, in its own text where that has any, else in all texts (`off_path` is
-"measured"; chains that ended early keep their last signals). Without rollouts it takes what was recorded after a random
-other position of all texts (`off_path` is "assumed").
+Up to the first rejection a policy that stops while drafting sees what the teacher-forced pass recorded. After it,
+unknown to the policy, the drafter goes on from its own rejected token; those signals come from `Rollouts`. A start that
+was not rolled out takes the chain of the sampled start nearest in the draft's top probability, in its own text where
+that has any, else in all texts (`off_path` is "measured"; chains that ended early keep their last signals). Without
+rollouts it takes what was recorded after a random other position of all texts (`off_path` is "assumed").
 
     texts = replay_texts(acceptance, ends, prompts=…, repetitions=…, top_probs=…, entropies_nats=…, gamma_max=6)
 
-Lookups are recorded by start instead (`lookup_texts`). Given the text nothing is left to chance and nothing lies off
-the path. A lookup's confidence in a draft is `specgauge.model.acceptance.lookups.confidence`; its entropy is 0.
+Lookups are recorded by start (`lookup_texts`); given the text nothing is left to chance, and nothing lies off the path.
+A lookup's confidence in a draft is `specgauge.model.acceptance.lookups.confidence`; its entropy is 0.
 
 N texts, T positions, C chains, D gamma_max.
 """
@@ -146,7 +145,7 @@ def replay_texts(
     if not bool((np.isfinite(entropies) & (entropies >= 0)).all()):
         raise ValueError("draft_entropy_nats: expected nats of 0 or more, got a value below 0 or unknown")
     a = within_texts("acceptance", acceptance, ends.lengths)
-    texts = _on_path(ends, a, tops, entropies, prompts=prompts, repetitions=repetitions)
+    texts = _on_path(ends, a, tops, entropies, prompts, repetitions)
     steps = max(gamma_max - 1, 1)
     chains = _assumed(texts, steps, seed) if rollouts is None else _measured(texts, rollouts, steps)
     return replace(texts, chains=chains)
@@ -182,17 +181,11 @@ def lookup_texts(
     if bool(((starts.matched == 0) & (starts.offered > 0)).any()):
         raise ValueError("lookup_match: expected 1 or more tokens there, got 0 where drafts are offered")
     tops, nothing = confidence(starts.matched), np.zeros(shape)
-    return replace(_on_path(ends, nothing, tops, nothing, prompts=prompts, repetitions=repetitions), lookups=starts)
+    return replace(_on_path(ends, nothing, tops, nothing, prompts, repetitions), lookups=starts)
 
 
 def _on_path(
-    ends: TextEnds,
-    acceptance: FloatArray,
-    tops: FloatArray,
-    entropies: FloatArray,
-    *,
-    prompts: ArrayLike,
-    repetitions: ArrayLike,
+    ends: TextEnds, a: FloatArray, tops: FloatArray, entropies: FloatArray, prompts: ArrayLike, repetitions: ArrayLike
 ) -> ReplayTexts:
     """Texts whose rejections lead nowhere: one chain of no confidence."""
     if not bool(ends.lengths.any()):
@@ -200,7 +193,7 @@ def _on_path(
     nothing, first = np.zeros((1, 1)), np.zeros(tops.shape, dtype=np.int64)
     return ReplayTexts(
         ends=ends,
-        acceptance=acceptance,
+        acceptance=a,
         prompts=np.asarray(prompts, dtype=np.int64),
         repetitions=np.asarray(repetitions, dtype=np.int64),
         top_probs=tops,

@@ -149,15 +149,10 @@ class _Reader:
         kv_heads = self.count("num_key_value_heads", heads if family.kv_heads_optional else None)
         head_dim = self.head_dim(hidden, heads)
         if heads % kv_heads:
-            raise ValueError(
-                f"{self.name}: field 'num_key_value_heads': expected a divisor of the {heads} attention heads, got "
-                f"{kv_heads}"
-            )
+            raise self.refused("num_key_value_heads", f"a divisor of the {heads} attention heads", kv_heads)
         projected = self.config.get("word_embed_proj_dim", hidden)
         if projected not in (None, hidden):
-            raise ValueError(
-                f"{self.name}: field 'word_embed_proj_dim': expected the hidden size {hidden}, got {projected!r}"
-            )
+            raise self.refused("word_embed_proj_dim", f"the hidden size {hidden}", projected)
         query_width, kv_width = heads * head_dim, kv_heads * head_dim
         sparse = self.sparse_layers(layers)
         factor = family.mlp_width_factor
@@ -166,7 +161,7 @@ class _Reader:
         dtype = self.config.get("dtype") or self.config.get("torch_dtype")
         quantized = self.config.get("quantization_config")
         if quantized and not isinstance(quantized, Mapping):
-            raise ValueError(f"{self.name}: field 'quantization_config': expected a mapping, got {quantized!r}")
+            raise self.refused("quantization_config", "a mapping", quantized)
         context_limit = self.count("max_position_embeddings", 0) or None
         if family.position_rows is not None and context_limit is None:
             raise self.missing("max_position_embeddings")
@@ -213,10 +208,8 @@ class _Reader:
             return self.count("head_dim")
         given = self.count("head_dim", 0)
         if not given and hidden % heads:
-            raise ValueError(
-                f"{self.name}: field 'num_attention_heads': expected a divisor of the hidden size {hidden} where "
-                f"there is no 'head_dim', got {heads}"
-            )
+            expected = f"a divisor of the hidden size {hidden} where there is no 'head_dim'"
+            raise self.refused("num_attention_heads", expected, heads)
         return given or hidden // heads
 
     def sparse_layers(self, layers: int) -> int:
@@ -228,7 +221,7 @@ class _Reader:
         step = self.count("decoder_sparse_step", 1)
         dense = self.config.get("mlp_only_layers") or []
         if not isinstance(dense, (list, tuple)):
-            raise ValueError(f"{self.name}: field 'mlp_only_layers': expected a list of layers, got {dense!r}")
+            raise self.refused("mlp_only_layers", "a list of layers", dense)
         return sum(1 for layer in range(layers) if layer not in dense and (layer + 1) % step == 0)
 
     def experts(self, hidden: int) -> tuple[int, dict[str, int]]:
@@ -239,9 +232,7 @@ class _Reader:
         count, width = self.count(key), self.count(rule.width_key)
         per_token = self.count("num_experts_per_tok")
         if per_token > count:
-            raise ValueError(
-                f"{self.name}: field 'num_experts_per_tok': expected at most the {count} experts, got {per_token}"
-            )
+            raise self.refused("num_experts_per_tok", f"at most the {count} experts", per_token)
         shared = self.count(rule.shared_width_key) if rule.shared_width_key else 0
         vectors = count * (1 + (self.matrices() - 1) * width + hidden) if rule.biases else 0
         shared_parameters = self.matrices() * hidden * shared + hidden if shared else 0
@@ -272,14 +263,10 @@ class _Reader:
     def windows_by_type(self, kinds: object, layers: int) -> tuple[int | None, ...]:
         known = ("full_attention", "sliding_attention")
         if not isinstance(kinds, (list, tuple)) or len(kinds) != layers:
-            raise ValueError(
-                f"{self.name}: field 'layer_types': expected a list of {layers} names, one a layer, got {kinds!r}"
-            )
+            raise self.refused("layer_types", f"a list of {layers} names, one a layer", kinds)
         for layer, kind in enumerate(kinds):
             if kind not in known:
-                raise ValueError(
-                    f"{self.name}: field 'layer_types', layer {layer}: expected {' or '.join(known)}, got {kind!r}"
-                )
+                raise self.refused("layer_types", " or ".join(known), kind, place=f", layer {layer}")
         window = self.count("sliding_window") if "sliding_attention" in kinds else None
         return tuple(window if kind == "sliding_attention" else None for kind in kinds)
 
@@ -292,9 +279,9 @@ class _Reader:
                 raise self.missing(field)
             return default
         if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
-            raise ValueError(f"{self.name}: field {key!r}: expected an integer of at least {minimum}, got {value!r}")
+            raise self.refused(key, f"an integer of at least {minimum}", value)
         if value > maximum:
-            raise ValueError(f"{self.name}: field {key!r}: expected an integer of at most {maximum}, got {value!r}")
+            raise self.refused(key, f"an integer of at most {maximum}", value)
         return value
 
     def switch(self, switch: Switch) -> bool:
@@ -302,8 +289,11 @@ class _Reader:
         if value is None:
             return switch.default
         if not isinstance(value, bool):
-            raise ValueError(f"{self.name}: field {switch.key!r}: expected true or false, got {value!r}")
+            raise self.refused(switch.key, "true or false", value)
         return value
+
+    def refused(self, key: str | None, expected: str, found: object, *, place: str = "") -> ValueError:
+        return ValueError(f"{self.name}: field {key!r}{place}: expected {expected}, got {found!r}")
 
     def missing(self, field: str) -> ValueError:
         key = self.family.keys.get(field, field)

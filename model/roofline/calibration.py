@@ -1,9 +1,10 @@
 """Fit the few efficiencies of the roofline to measured steps, and say how well they predict steps left out.
 
-The model is `specgauge.model.roofline.step_time.step_time_s`; by default three numbers are fitted, one set for all
-steps given: the fractions of the peak bandwidth and FLOP rate that are reached, and the fixed seconds of a layer.  The
-loss is soft-L1 on log(predicted / measured), so that a few bad measurements do not bend the fit.  Its error is that of
-steps it has not seen: whole batch sizes (or contexts, or token counts) are left out in turn.
+A step is one forward of `tokens` tokens for each of `batch_size` sequences that hold `context` tokens.  By default
+three numbers of `specgauge.model.roofline.step_time.step_time_s` are fitted, one set for all steps: the fractions of
+peak bandwidth and FLOP rate, and the fixed seconds of a layer.  The loss is soft-L1 on log(predicted / measured), so
+that a few bad measurements do not bend the fit; its error is that of whole batch sizes (or contexts, or token counts)
+left out in turn.
 
 The form was chosen by that error on the 8×A100 rows of MagicDec (arXiv 2408.11049, table 3):
   - memory and arithmetic of an operation add up (exponent 1): the larger of the two (∞) misses up to twice as much;
@@ -14,9 +15,6 @@ The form was chosen by that error on the 8×A100 rows of MagicDec (arXiv 2408.11
 
 Carrying to another card swaps the hardware's peaks and keeps the fractions; the launch cost is software's, and only
 as good as the guess that the other machine runs the same.
-
-A step is one forward of `tokens` tokens for each of `batch_size` sequences that hold `context` tokens: T_decode with 1,
-T_verify(gamma) with gamma + 1, one draft step with 1 of the draft's own shape.
 """
 
 from __future__ import annotations
@@ -81,10 +79,9 @@ def measured_steps(
 
 
 def impossible_pairs(steps: MeasuredSteps) -> list[tuple[int, int, float]]:
-    """Pairs of steps whose difference no roofline fits: (index, index, implied bytes/s above the device's bandwidth).
+    """Pairs of steps that cannot both be right: (index, index, implied bytes/s above the device's bandwidth).
 
-    Two steps of one batch size and token count differ by the KV bytes of the longer context only; fewer seconds than
-    those bytes need at the full bandwidth cannot both be right.
+    Two steps of one batch size and token count differ by the KV bytes of the longer context only.
     """
     memory = steps.work().memory_bytes
     peak = steps.deployment.hardware.bandwidth()
@@ -146,18 +143,20 @@ def fit_efficiency(groups: Sequence[MeasuredSteps], form: Form = SUM) -> Efficie
     if count < len(form.free):
         raise ValueError(f"measured steps: expected at least {len(form.free)}, one for each fitted number, got {count}")
     prepared = [(group.work(), group) for group in groups]
-    unit = {
-        "bandwidth_fraction": 1.0,
-        "flops_fraction": 1.0,
-        "launch_s": min(float(group.time_s.min()) / work.layers for work, group in prepared),
-        "token_s": min(float((group.time_s / work.tokens).min()) for work, group in prepared),
+    layer_s = min(float(group.time_s.min()) / work.layers for work, group in prepared)
+    token_s = min(float((group.time_s / work.tokens).min()) for work, group in prepared)
+    scales = {  # unit, and in it the start and the bounds
+        "bandwidth_fraction": (1.0, 0.7, 1e-3, 100.0),
+        "flops_fraction": (1.0, 0.4, 1e-3, 100.0),
+        "launch_s": (layer_s, 0.3, 0.0, 1.0),
+        "token_s": (token_s, 0.1, 0.0, 1.0),
     }
-    start = {"bandwidth_fraction": 0.7, "flops_fraction": 0.4, "launch_s": 0.3, "token_s": 0.1}
-    least = {"bandwidth_fraction": 1e-3, "flops_fraction": 1e-3, "launch_s": 0.0, "token_s": 0.0}
-    most = {"bandwidth_fraction": 100.0, "flops_fraction": 100.0, "launch_s": 1.0, "token_s": 1.0}
+    units, start, least, most = zip(*(scales[name] for name in form.free), strict=True)
 
     def efficiency(values: FloatArray) -> Efficiency:
-        numbers: dict[str, Any] = {name: float(v) * unit[name] for name, v in zip(form.free, values, strict=True)}
+        numbers: dict[str, Any] = {
+            name: float(value) * unit for name, value, unit in zip(form.free, values, units, strict=True)
+        }
         return replace(form.base, **numbers)
 
     def misses(values: FloatArray) -> FloatArray:
@@ -168,11 +167,11 @@ def fit_efficiency(groups: Sequence[MeasuredSteps], form: Form = SUM) -> Efficie
 
     found = least_squares(
         misses,
-        [start[name] for name in form.free],
-        bounds=([least[name] for name in form.free], [most[name] for name in form.free]),
+        start,
+        bounds=(least, most),
         loss="soft_l1",
         f_scale=LOSS_SCALE,
-        x_scale=[start[name] for name in form.free],
+        x_scale=start,
     )
     return efficiency(np.asarray(found.x, dtype=np.float64))
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 WindowRule = Literal["none", "all", "all_when_used", "from_layer_when_used", "even_below_when_used", "even", "pattern"]
 """How layers get `sliding_window` when the config has no `layer_types`: never; all layers; all layers, layers from
@@ -83,6 +83,16 @@ class Family:
 
 _ATTENTION_BIAS = Switch(key="attention_bias")
 _with_attention_bias = partial(Family, qkv_bias=_ATTENTION_BIAS, output_bias=_ATTENTION_BIAS)
+_sparse_qwen = partial(
+    Experts, count_keys=("num_experts", "num_local_experts"), width_key="moe_intermediate_size", sparse_step=True
+)
+
+
+def _two_matrices(bias: Switch, **rules: Any) -> Family:
+    """LayerNorm, a feed-forward without a gate, and one switch for the biases of it and of attention."""
+    biases = {"qkv_bias": bias, "output_bias": bias, "mlp_bias": bias}
+    return Family(gated_mlp=False, layer_norm=True, **{**biases, **rules})
+
 
 FAMILIES: dict[str, Family] = {
     "llama": _with_attention_bias(mlp_bias=Switch(key="mlp_bias"), kv_heads_optional=True),
@@ -92,21 +102,10 @@ FAMILIES: dict[str, Family] = {
     "qwen2_moe": Family(
         qkv_bias=Switch(key="qkv_bias", default=True),
         windows="even_below_when_used",
-        experts=Experts(
-            count_keys=("num_experts", "num_local_experts"),
-            width_key="moe_intermediate_size",
-            shared_width_key="shared_expert_intermediate_size",
-            sparse_step=True,
-        ),
+        experts=_sparse_qwen(shared_width_key="shared_expert_intermediate_size"),
     ),
     "qwen3": _with_attention_bias(qk_norm="head", head_dim_optional=False, windows="from_layer_when_used"),
-    "qwen3_moe": _with_attention_bias(
-        qk_norm="head",
-        windows="all_when_used",
-        experts=Experts(
-            count_keys=("num_experts", "num_local_experts"), width_key="moe_intermediate_size", sparse_step=True
-        ),
-    ),
+    "qwen3_moe": _with_attention_bias(qk_norm="head", windows="all_when_used", experts=_sparse_qwen()),
     "gemma": _with_attention_bias(tied_by_default=True, head_dim_optional=False),
     "gemma2": _with_attention_bias(norms_per_layer=4, tied_by_default=True, head_dim_optional=False, windows="even"),
     "gemma3_text": _with_attention_bias(
@@ -123,15 +122,7 @@ FAMILIES: dict[str, Family] = {
         kv_heads_optional=True,
         experts=Experts(count_keys=("num_experts", "num_local_experts"), width_key="intermediate_size"),
     ),
-    "starcoder2": Family(
-        gated_mlp=False,
-        qkv_bias=Switch(key="use_bias", default=True),
-        output_bias=Switch(key="use_bias", default=True),
-        mlp_bias=Switch(key="use_bias", default=True),
-        layer_norm=True,
-        tied_by_default=True,
-        windows="all",
-    ),
+    "starcoder2": _two_matrices(Switch(key="use_bias", default=True), tied_by_default=True, windows="all"),
     "gpt_oss": Family(
         qkv_bias=Switch(key="attention_bias", default=True),
         output_bias=Switch(key="attention_bias", default=True),
@@ -140,7 +131,8 @@ FAMILIES: dict[str, Family] = {
         windows="even",
         experts=Experts(count_keys=("num_local_experts", "num_experts"), width_key="intermediate_size", biases=True),
     ),
-    "gpt2": Family(
+    "gpt2": _two_matrices(
+        YES,
         keys={
             "num_hidden_layers": "n_layer",
             "hidden_size": "n_embd",
@@ -148,31 +140,15 @@ FAMILIES: dict[str, Family] = {
             "intermediate_size": "n_inner",
             "max_position_embeddings": "n_positions",
         },
-        gated_mlp=False,
         mlp_width_factor=4,
-        qkv_bias=YES,
-        output_bias=YES,
-        mlp_bias=YES,
-        layer_norm=True,
         position_rows=0,
         tied_by_default=True,
         kv_heads_optional=True,
     ),
-    "gpt_neox": Family(
-        gated_mlp=False,
-        qkv_bias=Switch(key="attention_bias", default=True),
-        output_bias=Switch(key="attention_bias", default=True),
-        mlp_bias=YES,
-        layer_norm=True,
-        kv_heads_optional=True,
-    ),
-    "opt": Family(
+    "gpt_neox": _two_matrices(Switch(key="attention_bias", default=True), mlp_bias=YES, kv_heads_optional=True),
+    "opt": _two_matrices(
+        Switch(key="enable_bias", default=True),
         keys={"intermediate_size": "ffn_dim"},
-        gated_mlp=False,
-        qkv_bias=Switch(key="enable_bias", default=True),
-        output_bias=Switch(key="enable_bias", default=True),
-        mlp_bias=Switch(key="enable_bias", default=True),
-        layer_norm=True,
         position_rows=2,
         tied_by_default=True,
         kv_heads_optional=True,

@@ -16,8 +16,7 @@ bound (Williams et al., "Roofline", CACM 2009).  What a machine really takes is
         + imbalance·KV/(b·bandwidth) + attention/(f·peak)
 
 with few fractions b, f and costs fitted on measured cells: `specgauge.model.roofline.calibration`.  Everything
-broadcasts over batch size, context and tokens; out come float64 arrays.  Experts touched: uniform routing, each token
-picks k of E.
+broadcasts over batch size, context and tokens.
 
     >>> round(float(experts_touched(8, 2, 5)), 4)
     6.1016
@@ -199,10 +198,9 @@ def _combine(memory_s: FloatArray, arithmetic_s: FloatArray, exponent: float) ->
 def attention_imbalance(blocks: ArrayLike, multiprocessors: int | None, resident_blocks: int | None) -> FloatArray:
     """How much longer attention takes than its bytes say, because whole blocks are dealt to multiprocessors.
 
-    Decode attention runs one block for each sequence and key-value head.  A device holds `multiprocessors` times
-    `resident_blocks` at once: full waves run at full bandwidth; a last wave with fewer blocks than multiprocessors
-    leaves the others idle and takes as long as one with a block on each.  Fewer blocks in total are split along the
-    context until the device is full (Flash-Decoding), at no loss.  1 where the device has no multiprocessors.
+    Decode attention runs one block for each sequence and key-value head; `multiprocessors` times `resident_blocks` of
+    them at once, at full bandwidth.  A last wave with fewer blocks than multiprocessors takes as long as one with a
+    block on each.  Fewer blocks in total are split along the context (Flash-Decoding), at no loss.
     """
     count = np.asarray(blocks, dtype=np.float64)
     if multiprocessors is None or resident_blocks is None:

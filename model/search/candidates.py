@@ -11,8 +11,7 @@ contrast of arm levels (`specgauge.model.search.levels`): what both rounds share
     rival          the one that, by the timings, may be furthest ahead of the leader, by over 1 %: −log(1 − 1 %)
     decided        no rival, and nothing untimed could win
 
-γ that was not timed has an upper bound while T_verify rises with γ; where it was seen to fall, such a γ could always
-win.
+Where T_verify was seen to fall with γ, one that was not timed could always win.
 
     bound_candidates(settings, question, levels, is_rising=True).verdict()
 
@@ -38,7 +37,7 @@ from specgauge.model.settings import Provenance
 from specgauge.model.speedup import catch_up_probability, round_times_s, speedups
 
 CONFIDENCE = 0.95
-"""That no γ is better than the one found by more than the equivalence_margin zone."""
+"""That no γ is better than the one found by more than the margin."""
 EQUIVALENCE_MARGIN = 0.01
 """Speed-ups closer than this are as good as each other."""
 LEFT_OUT = "left out"
@@ -92,14 +91,8 @@ class SearchObjective:
     @cached_property
     def estimate(self) -> Acceptance:
         """The acceptance without its replicates, (G,)."""
-        own, count = self.acceptance, self.acceptance.gammas.size
-        shares = own.draft_count_distribution
-        return replace(
-            own,
-            tokens_per_round=own.tokens_per_round.reshape(-1, count)[0],
-            full_acceptance=np.nan_to_num(own.full_acceptance.reshape(-1, count)[0]),
-            draft_count_distribution=None if shares is None else shares.reshape(-1, count, shares.shape[-1])[0],
-        )
+        own = self.acceptance.estimate
+        return replace(own, full_acceptance=np.nan_to_num(own.full_acceptance))
 
     @cached_property
     def log_tokens(self) -> FloatArray:
@@ -112,11 +105,9 @@ class SearchObjective:
     def drafts_verified(self, batch_size: int) -> FloatArray:
         """(G, D + 1) P(a round of the batch verifies k drafts)."""
         gammas, shares = self.acceptance.gammas, self.estimate.draft_count_distribution
-        return (
-            np.eye(gammas.max() + 1)[gammas]
-            if shares is None
-            else max_drafts_distribution(np.nan_to_num(shares), batch_size)
-        )
+        if shares is None:
+            return np.asarray(np.eye(gammas.max() + 1)[gammas], dtype=np.float64)
+        return max_drafts_distribution(np.nan_to_num(shares), batch_size)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,7 +118,7 @@ class Verdict:
     """The leader; 0 is plain decoding."""
     speedup: float
     decided: bool
-    """Whether no candidate can be better by more than the equivalence_margin zone."""
+    """Whether no candidate can be better by more than the equivalence margin."""
     bounds: Mapping[int, float]
     """The most that S of each γ can be; infinite where nothing bounds it, 0 where its tokens per round are unknown."""
     could_win: Mapping[int, bool]
@@ -282,9 +273,7 @@ def bound_candidates(
     width = widths.shape[1]
     verified = np.where(timed[1:, None], widths @ _on_lines(measured, width), widths @ _from_below(measured, width))
     chain_s = levels.marks_s("draft")[gammas - 1]
-    catch_up_s = 0.0
-    if settings.catches_up:
-        catch_up_s = max(0.0, levels.seconds("draft_catch_up") - float(levels.marks_s("draft")[0]))
+    catch_up_s = levels.catch_up_s() if settings.catches_up else 0.0
     costs = RoundCosts(
         gammas=gammas,
         t_decode_s=np.array(times_s[0]),

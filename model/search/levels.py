@@ -3,10 +3,10 @@
     log t[a, b] = level_a + pace_b + noise          arm a, block b; t the median of the block's samples
 
 A search times some arms in some blocks only, and a machine that slows down would favour the arms of its fast minutes.
-Weighted least squares tells the two apart: what the arms of a block have in common is its pace. A ratio of times, such
-as a speed-up, is free of it; so is a contrast of levels, whose coefficients add up to 0, and only those have a variance
-here. The noise of an arm is that between successive samples of a block, at least that of the typical arm (few samples
-may agree by chance), and more where blocks differ by more than their samples explain.
+Weighted least squares tells the two apart: what the arms of a block have in common is its pace. A contrast of levels,
+whose coefficients add up to 0, is free of it, and only contrasts have a variance here. The noise of an arm is that
+between successive samples of a block, at least that of the typical arm (few samples may agree by chance), and more
+where blocks differ by more than their samples explain.
 
     levels = fit_levels({"decode": {0: summarise_block([[0.020], [0.021]]), …}, "verify:4": {1: …}, …})
     levels.seconds("verify:4"), levels.variance(contrast)
@@ -105,6 +105,10 @@ class ArmLevels:
     def marks_s(self, arm: str) -> FloatArray:
         """(marks,) all marks of an arm, in seconds."""
         return np.asarray(self.seconds(arm) * self.shares[arm], dtype=np.float64)
+
+    def catch_up_s(self) -> float:
+        """Δ₂: what a first draft step that feeds two tokens takes beyond one of one."""
+        return max(0.0, self.seconds("draft_catch_up") - float(self.marks_s("draft")[0]))
 
     def variance(self, contrasts: ArrayLike) -> FloatArray:
         """(K,) variances of contrasts (K, A) of `log_s`, each adding up to 0; infinite where no blocks connect them."""

@@ -138,11 +138,9 @@ class _Search:
 
     @cached_property
     def bounds(self) -> list[CandidateBounds]:
-        """One for each question."""
         return _all_bounds(self.settings, self.questions, self.levels)
 
     def count(self, arm: str) -> int:
-        """Blocks of an arm."""
         return len(self.blocks.get(arm, ()))
 
     def step(self) -> Step:
@@ -192,16 +190,13 @@ class _Search:
 
     @property
     def verdicts(self) -> tuple[Verdict, ...]:
-        """What is found so far under every question."""
         return tuple(bounds.verdict() for bounds in self.bounds)
 
     def _arm(self, bounds: CandidateBounds, place: int) -> str:
-        """The arm that tells a candidate from the others."""
         gamma = int(bounds.candidates[place])
         return verify_arm(gamma) if gamma else "decode"
 
     def _short(self, arms: Iterable[str]) -> list[str]:
-        """Those of the arms that have fewer than the least blocks."""
         return [arm for arm in dict.fromkeys(arms) if self.count(arm) < self.settings.min_blocks]
 
     def _due(self) -> list[str]:
@@ -229,12 +224,10 @@ class _Search:
         )
 
     def _rivals(self) -> list[str]:
-        """What dominates the uncertainty between each leader and its strongest challenger."""
         raced = [(bounds, bounds.rival) for bounds in self.bounds if bounds.rival is not None]
         return [arm for bounds, rival in raced for arm in self._dominating(bounds, rival)]
 
     def _imprecise(self) -> list[str]:
-        """What dominates the uncertainty of S of a leader that is not known well enough."""
         return [arm for bounds in self.bounds if bounds.is_imprecise for arm in self._dominating(bounds, 0)]
 
     def _dominating(self, bounds: CandidateBounds, other: int) -> list[str]:
@@ -268,9 +261,6 @@ def searched_costs(summaries: Summaries, gammas: Sequence[int], *, min_blocks: i
     if not {"decode", "draft"} <= timed.keys():
         return None
     levels = fit_levels(timed)
-    catch_up = None
-    if "draft_catch_up" in timed:
-        catch_up = max(0.0, levels.seconds("draft_catch_up") - float(levels.marks_s("draft")[0]))
     chain = levels.marks_s("draft")
     verify = np.full(chain.size, np.nan)
     for gamma in gammas:
@@ -281,7 +271,7 @@ def searched_costs(summaries: Summaries, gammas: Sequence[int], *, min_blocks: i
         t_decode_s=np.array(levels.seconds("decode")),
         t_draft_total_s=chain,
         t_verify_s=verify,
-        t_draft_catch_up_s=None if catch_up is None else np.array(catch_up),
+        t_draft_catch_up_s=np.array(levels.catch_up_s()) if "draft_catch_up" in timed else None,
         provenance=np.full(chain.size, int(Provenance.MEASURED)),
     )
 

@@ -30,10 +30,10 @@ from specgauge.sweeps.compare import compare as compare_runs
 from specgauge.sweeps.recommend import recommend as recommend_run
 from specgauge.sweeps.recommend import recommendations_text
 from specgauge.sweeps.store.files import RUNS
-from specgauge.sweeps.store.rows import MEASURE_AGAIN, frame_of, read_jsonl
-from specgauge.sweeps.store.rundir import PROMPTS
+from specgauge.sweeps.store.rows import frame_of
+from specgauge.sweeps.store.rundir import PROMPTS, prompt_rows
 from specgauge.sweeps.store.rundir import Run as RunDirectory
-from specgauge.sweeps.store.schema import PromptRow, ValidationRow
+from specgauge.sweeps.store.schema import ValidationRow
 from specgauge.tables import (
     acceptance_rows,
     answer_row,
@@ -181,8 +181,7 @@ class Run:
         path = self.path / PROMPTS
         if not path.is_file():
             raise ValueError(f"{path}: expected the prompts of the run, got no such file; run the same command again")
-        prompts = read_jsonl(path, PromptRow, path.read_bytes(), MEASURE_AGAIN)
-        groups = {(one.pair, one.prompt): getattr(one, by) for one in prompts}
+        groups = {(one.pair, one.prompt): getattr(one, by) for one in prompt_rows(self.path)}
         return table_of(
             [
                 row

@@ -26,7 +26,7 @@ from specgauge.model.checks import FloatArray
 from specgauge.model.settings import Setting
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     import pandas as pd
 
@@ -89,21 +89,21 @@ class RecordedTexts:
         return float(known.mean()) if known.size else None
 
 
+def padded_texts(frame: pd.DataFrame, more: Iterable[str] = ()) -> PaddedTexts:
+    """Recorded positions as texts, with the columns that acceptance needs and `more`; raises as `recorded_texts`."""
+    names = (*needed_columns(frame.columns), *more)
+    values = {name: frame[name].to_numpy() for name in names}
+    return pad_texts(frame["prompt"], frame["repetition"], frame["position"], frame["end_reason"], values)
+
+
 def recorded_texts(frame: pd.DataFrame) -> RecordedTexts:
     """Sort recorded positions (one row each) into texts.
 
     Raises:
         ValueError: positions are missing or doubled, or a text's end reason is unknown.
     """
-    padded = pad_texts(
-        frame["prompt"].to_numpy(),
-        frame["repetition"].to_numpy(),
-        frame["position"].to_numpy(),
-        frame["end_reason"].to_numpy(dtype=str),
-        {name: frame[name].to_numpy() for name in needed_columns(frame.columns)},
-    )
     return RecordedTexts(
-        padded=padded,
+        padded=padded_texts(frame),
         context_low=int(frame["context"].min()),
         context_high=int(frame["context"].max()),
         null_share=float(frame["target_prob"].isna().mean()),

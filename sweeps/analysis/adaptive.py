@@ -14,7 +14,7 @@ costs is not in them. Times in seconds.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +33,7 @@ from specgauge.model.stats.bootstrap import (
     ratio_replicates,
     sum_by_prompt,
 )
-from specgauge.sweeps.analysis.counted_rounds import CountedArm, costs_along, measured_costs
+from specgauge.sweeps.analysis.counted_rounds import CountedArm, costs_along
 from specgauge.sweeps.analysis.decoded import (
     DecodedCells,
     Totals,
@@ -41,11 +41,9 @@ from specgauge.sweeps.analysis.decoded import (
     block_totals,
     empty_row,
     gammas_of,
-    texts_length,
 )
 from specgauge.sweeps.analysis.replay_inputs import replay_costs_at, replayed_texts
-from specgauge.sweeps.analysis.settings import RunSetting, cells_of
-from specgauge.sweeps.analysis.timings import CellTimings
+from specgauge.sweeps.plan import decoded_tokens
 from specgauge.sweeps.store.rundir import Run
 from specgauge.sweeps.store.schema import DecodedKey, TunedCell
 from specgauge.sweeps.store.tables import half_of, read_tuned
@@ -57,39 +55,26 @@ REPLICATES = 100
 """Replays of every text."""
 
 
-def policy_rows(
-    run: Run, decoded: DecodedCells, cells: Sequence[CellTimings], found: Iterable[RunSetting]
-) -> list[dict[str, Any]]:
+def policy_rows(run: Run, decoded: DecodedCells) -> list[dict[str, Any]]:
     """One row for every cell and policy that was decoded, cells in the order decoded; unknown is None.
 
     Raises:
         ValueError: policies.json, the acceptance or the rollouts are damaged, foreign or of another release.
     """
-    names = {key: policies_of(requests) for key, requests in decoded.requests.items()}
-    if not any(names.values()):
-        return []
-    settings = {setting.decoded_key(cell.cell): setting for setting in found for cell in cells_of(setting, cells)}
     tuned = read_tuned(run.path)
     rows = []
-    for key in decoded.requests:
-        if not names[key]:
+    for key, requests in decoded.requests.items():
+        names = sorted(name for arm in requests["arm"].unique() if (name := Arm.parse(arm).policy) is not None)
+        if not names:
             continue
         if key not in tuned:
             raise ValueError(
                 f"{run.path}: policies.json lacks the policies of {key.sampling}, batch size {key.batch_size}, context "
                 f"{key.start_context}, which were decoded; start anew with `specgauge run --fresh`"
             )
-        setting = settings.get(key)
-        source = None if setting is None else measured_costs(cells_of(setting, cells))
-        point = _DecodedPoint(run=run, decoded=decoded, key=key, tuned=tuned[key], setting=setting, source=source)
-        rows += [point.row(name) for name in names[key]]
+        point = _DecodedPoint(run=run, decoded=decoded, key=key, tuned=tuned[key])
+        rows += [point.row(name) for name in names]
     return rows
-
-
-def policies_of(requests: pd.DataFrame) -> list[str]:
-    """The policies that a cell was decoded under, by name."""
-    named = (Arm.parse(arm).policy for arm in requests["arm"].unique())
-    return sorted(name for name in named if name is not None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,8 +85,6 @@ class _DecodedPoint:
     decoded: DecodedCells
     key: DecodedKey
     tuned: TunedCell
-    setting: RunSetting | None
-    source: CostSource | None
 
     @property
     def overhead_s(self) -> float:
@@ -122,10 +105,11 @@ class _DecodedPoint:
         counted = CountedArm.of(rounds, arm)
         row |= counted.figures()
         measured = row["speedup_measured"]
-        if self.source is not None and measured is not None:
-            from_counts = self._from_counts(counted, totals, arm)
+        source = self.decoded.sources.get(key)
+        if source is not None and measured is not None:
+            from_counts = self._from_counts(source, counted, totals, arm)
             row |= {"speedup_from_counts": from_counts, "cost_error": from_counts / measured - 1.0}
-            row |= self._replayed(name, blocks)
+            row |= self._replayed(source, name, blocks)
         return row
 
     def _measured(self, blocks: _SharedBlocks, gammas: Sequence[int]) -> dict[str, Any]:
@@ -152,33 +136,28 @@ class _DecodedPoint:
         value, low, high = interval_around(replicates, self.decoded.config.precision.confidence)
         return {name: value, f"{name}_low": finite_or_none(low), f"{name}_high": finite_or_none(high)}
 
-    def _from_counts(self, counted: CountedArm, totals: Totals, arm: str) -> float:
+    def _from_counts(self, source: CostSource, counted: CountedArm, totals: Totals, arm: str) -> float:
         """S that the measured costs give for the rounds counted."""
-        assert self.source is not None
         rounds = self.decoded.rounds[self.key]
         context, drafted = (rounds[name].to_numpy() for name in ("context", "drafted"))
-        costs = costs_along(self.source, self.key.batch_size, context, drafted)
+        costs = costs_along(source, self.key.batch_size, context, drafted)
         plain_s = CountedArm.of(rounds, PLAIN).time_s(costs)
         policy_s = counted.time_s(costs, self.overhead_s) + counted.early_stop_checks * self.tuned.t_early_stop_check_s
         own, other = (sum(b.tokens - b.rows for b in totals[name].values()) for name in (arm, PLAIN))
         return float(measured_speedup(own, policy_s, plain_tokens=other, plain_seconds=plain_s))
 
-    def _replayed(self, name: str, blocks: _SharedBlocks) -> dict[str, Any]:
+    def _replayed(self, source: CostSource, name: str, blocks: _SharedBlocks) -> dict[str, Any]:
         """S of the replay and by how much it is off, over the blocks whose prompts were all recorded; {} without any.
 
         off_path: whether signals after a rejection were measured.
         """
-        if self.source is None or self.setting is None or self.setting.texts is None:
+        setting = self.decoded.settings[self.key]
+        if setting.texts is None:
             return {}
-        half_way = self.key.start_context + texts_length(self.decoded.config) // 2
-        costs = replay_costs_at(
-            self.source,
-            Point(batch_size=self.key.batch_size, context=half_way),
-            self.tuned.gamma_max,
-            t_overhead_s=self.overhead_s,
-            t_early_stop_check_s=self.tuned.t_early_stop_check_s,
-        )
-        texts = replayed_texts(self.run, self.setting, context=self.key.start_context, gamma_max=costs.gamma_max)
+        half_way = self.key.start_context + decoded_tokens(self.decoded.config) // 2
+        point, look_s = Point(batch_size=self.key.batch_size, context=half_way), self.tuned.t_early_stop_check_s
+        costs = replay_costs_at(source, point, self.tuned.gamma_max, self.overhead_s, look_s)
+        texts = replayed_texts(self.run, setting, context=self.key.start_context, gamma_max=costs.gamma_max)
         known = np.flatnonzero([bool(np.isin(prompts, texts.prompts).all()) for prompts in blocks.prompts])
         if not known.size:
             return {}

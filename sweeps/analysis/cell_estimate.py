@@ -11,7 +11,7 @@ Row 0 of every replicate array is the estimate. R replicates, G gammas.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -33,6 +33,10 @@ from specgauge.sweeps.analysis.timings import CellTimings
 
 if TYPE_CHECKING:
     from specgauge.configs.schema import Config
+
+
+SharedCosts = dict[tuple[object, ...], tuple[CellTimings, RoundCosts]]
+"""Costs of cells that several settings have; empty at first."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,7 +128,7 @@ def estimate_cell(
     if not gammas:
         return None
     accepted, batch_size = acceptance.only(gammas), cell.cell.batch_size
-    costs = (shared or SharedCosts(config)).of(cell, gammas)
+    costs = cell_costs(config, cell, gammas, {} if shared is None else shared)
     if accepted.draft_count_distribution is not None:
         costs = replace(
             costs, t_verify_s=mean_verify_s(costs, accepted.draft_count_distribution, batch_size=batch_size)
@@ -140,31 +144,18 @@ def estimate_cell(
     )
 
 
-class SharedCosts:
-    """The costs of cells, each made once: settings that have the same arms of a cell share its replicates."""
-
-    def __init__(self, config: Config) -> None:
-        """Nothing is made yet."""
-        self._config = config
-        self._made: dict[tuple[object, ...], tuple[CellTimings, RoundCosts]] = {}
-
-    def of(self, cell: CellTimings, gammas: tuple[int, ...]) -> RoundCosts:
-        """As `cell_costs`."""
-        key = (cell.cell, gammas, *(id(arm) for arm in cell.arms.values()))
-        if key not in self._made:  # the cell is kept, so that no other arm takes the ids of its arms
-            self._made[key] = cell, cell_costs(self._config, cell, gammas)
-        return self._made[key][1]
-
-
-def cell_costs(config: Config, cell: CellTimings, gammas: Sequence[int]) -> RoundCosts:
-    """Medians of a cell's arms with replicates, (1 + R, G)."""
-    blocks = {name: _blocks(cell, name) for name in round_arms(gammas, catches_up=cell.cell.catches_up)}
-    draws = draw_blocks(
-        max(len(arm) for arm in blocks.values()),
-        config.precision.bootstrap_replicates,
-        (config.seed, int(cell.cell.id, 16)),
-    )
-    return costs_from_blocks(blocks, gammas, draws)
+def cell_costs(config: Config, cell: CellTimings, gammas: tuple[int, ...], shared: SharedCosts) -> RoundCosts:
+    """Medians of a cell's arms with replicates, (1 + R, G); made once for all settings that have the same arms."""
+    key = (cell.cell, gammas, *(id(arm) for arm in cell.arms.values()))
+    if key not in shared:  # the cell is kept, so that no other arm takes the ids of its arms
+        blocks = {name: _blocks(cell, name) for name in round_arms(gammas, catches_up=cell.cell.catches_up)}
+        draws = draw_blocks(
+            max(len(arm) for arm in blocks.values()),
+            config.precision.bootstrap_replicates,
+            (config.seed, int(cell.cell.id, 16)),
+        )
+        shared[key] = cell, costs_from_blocks(blocks, gammas, draws)
+    return shared[key][1]
 
 
 def _blocks(cell: CellTimings, name: str) -> list[FloatArray]:

@@ -11,9 +11,6 @@ the γ that was asked for, beside the plain steps of the same prompts with all r
 and switches (rounds whose γ asked for differs from the last, those whose limits left no row its γ passed over).
 
 Costs are interpolated over the growing context; a ragged batch costs what its longest row does. Times in seconds.
-
-    for block in counted_blocks(costs, rounds, batch_size=4, …): block.speedup_measured, block.speedup_from_counts(ε)
-    CountedArm.of(rounds, "adaptive:renewal").time_s(costs, t_overhead_s)
 """
 
 from __future__ import annotations
@@ -196,7 +193,8 @@ def counted_blocks(
             decoded = found.get((block, speculate_arm(gamma)))
             if decoded is None:
                 continue
-            full = full_rounds(decoded, batch_size, gamma_max=gamma_max, max_new_tokens=max_new_tokens)
+            room = decoded.furthest - 1 + gamma_max <= max_new_tokens - 1
+            full = (decoded.active_rows == batch_size) & decoded.asked_in_force & room
             if not full.any():
                 continue
             costs_s, verify_s, catch_up_s = costs.of(decoded)
@@ -214,12 +212,6 @@ def counted_blocks(
                 catch_up_share=float(decoded.follows_full[full].mean()),
                 t_accept_rest_s=float(decoded.t_accept_rest_s[full].mean()),
             )
-
-
-def full_rounds(found: BatchRounds, batch_size: int, *, gamma_max: int, max_new_tokens: int) -> BoolArray:
-    """(R,) rounds of a whole batch in which every row has `gamma_max` positions left before its length limit."""
-    room = found.furthest - 1 + gamma_max <= max_new_tokens - 1
-    return np.asarray((found.active_rows == batch_size) & found.asked_in_force & room, dtype=np.bool_)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,6 +18,7 @@ import numpy as np
 
 from specgauge.model.arms import DIFFERS, GENERATE, LOOP, PLAIN, SAME, TIE, Arm, speculate_arm
 from specgauge.model.checks import FloatArray, finite_or_none
+from specgauge.model.costs import CostSource
 from specgauge.model.speedup import catch_up_probability, measured_speedup, speedup, with_overhead_s
 from specgauge.model.validate import round_check
 from specgauge.sweeps.analysis.cell_estimate import RecordedRounds
@@ -25,6 +26,7 @@ from specgauge.sweeps.analysis.counted_rounds import CountedBlock, counted_block
 from specgauge.sweeps.analysis.settings import RunSetting, cells_of
 from specgauge.sweeps.analysis.timings import CellTimings
 from specgauge.sweeps.analysis.validation import Overhead, acceptance_error, measured_interval, overheads
+from specgauge.sweeps.plan import decoded_tokens
 from specgauge.sweeps.store.rows import columns
 from specgauge.sweeps.store.rundir import Run
 from specgauge.sweeps.store.schema import DecodedKey, ValidationRow
@@ -150,8 +152,10 @@ class DecodedCells:
     requests: Mapping[DecodedKey, pd.DataFrame]
     rounds: Mapping[DecodedKey, pd.DataFrame]
     blocks: Mapping[DecodedKey, Sequence[CountedBlock]]
-    recorded: Mapping[DecodedKey, RecordedRounds]
-    """What the acceptance pass predicts, where it is known."""
+    settings: Mapping[DecodedKey, RunSetting]
+    """Of every cell of the grid, decoded or not."""
+    sources: Mapping[DecodedKey, CostSource]
+    """The measured costs, where they are known."""
     fitted: Mapping[DecodedKey, Overhead]
 
     @classmethod
@@ -167,27 +171,23 @@ class DecodedCells:
         for key in requests:  # texts that all end with their first token have no round
             rounds.setdefault(key, every_round.iloc[:0])
         blocks: dict[DecodedKey, list[CountedBlock]] = {}
-        recorded: dict[DecodedKey, RecordedRounds] = {}
-        keys: list[DecodedKey] = []
+        sources: dict[DecodedKey, CostSource] = {}
+        settings: dict[DecodedKey, RunSetting] = {}
         for setting in found:
             own = cells_of(setting, cells)
             source = measured_costs(own) if requests else None
             for cell in own:
                 key = setting.decoded_key(cell.cell)
-                keys.append(key)
-                if key not in requests:
-                    continue
-                predicted = setting.rounds_at(cell.cell.context)
-                if predicted is not None:
-                    recorded[key] = predicted
-                if source is not None:
+                settings[key] = setting
+                if key in requests and source is not None:
+                    sources[key] = source
                     counted = counted_blocks(
                         source,
                         rounds[key],
                         batch_size=key.batch_size,
                         gammas=gammas_of(requests[key]),
                         gamma_max=max(config.grid.gamma),
-                        max_new_tokens=texts_length(config),
+                        max_new_tokens=decoded_tokens(config),
                     )
                     blocks[key] = list(counted)
         return cls(
@@ -195,8 +195,9 @@ class DecodedCells:
             requests=requests,
             rounds=rounds,
             blocks=blocks,
-            recorded=recorded,
-            fitted=overheads(blocks, keys, replicates=config.precision.bootstrap_replicates, seed=config.seed),
+            settings=settings,
+            sources=sources,
+            fitted=overheads(blocks, settings, replicates=config.precision.bootstrap_replicates, seed=config.seed),
         )
 
     def overhead_s(self, setting: RunSetting, cell: CellTimings) -> FloatArray | None:
@@ -215,7 +216,8 @@ class DecodedCells:
     def _row(self, key: DecodedKey, gamma: int, figures: Mapping[str, Any]) -> dict[str, Any]:
         row = empty_row(key) | {"gamma": gamma, **figures}
         own = [block for block in self.blocks.get(key, ()) if block.gamma == gamma]
-        recorded = self.recorded.get(key)
+        setting = self.settings.get(key)
+        recorded = None if setting is None else setting.rounds_at(key.start_context)
         if recorded is not None and row["lossless"]:
             row |= self._acceptance(key, recorded, gamma)
         if own:
@@ -231,7 +233,7 @@ class DecodedCells:
             recorded.acceptance.prompts,
             gamma,
             gamma_max=max(self.config.grid.gamma),
-            limit=texts_length(self.config),
+            limit=decoded_tokens(self.config),
         )
         if error is None:
             return {}
@@ -289,12 +291,6 @@ def empty_row(key: DecodedKey) -> dict[str, Any]:
     """A row of validation.csv of a cell, nothing known of it."""
     row: dict[str, Any] = dict.fromkeys(columns(ValidationRow))
     return row | {name: value for name, value in asdict(key).items() if name in row} | {"context": key.start_context}
-
-
-def texts_length(config: Config) -> int:
-    """Tokens written for each prompt that is decoded end to end."""
-    wanted = None if config.validation is None else config.validation.max_new_tokens
-    return wanted or config.workload.max_new_tokens
 
 
 def _by_key(frame: pd.DataFrame) -> Iterator[tuple[DecodedKey, pd.DataFrame]]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -29,12 +29,14 @@ from specgauge.sweeps.analysis.cell_estimate import CellEstimate, SharedCosts, e
 from specgauge.sweeps.analysis.decoded import DecodedCells
 from specgauge.sweeps.analysis.settings import RunSetting, cells_of, run_settings
 from specgauge.sweeps.analysis.timings import CellTimings, collect_timings
-from specgauge.sweeps.analysis.validation_warnings import decoding_warnings, policy_warnings, text_warnings
 from specgauge.sweeps.analysis.warnings import (
     acceptance_warnings,
     decision_warnings,
+    decoding_warnings,
     left_out_warnings,
+    policy_warnings,
     setting_warnings,
+    text_warnings,
     timing_warnings,
 )
 from specgauge.sweeps.plan import chains, plan_cells, planned_pairs
@@ -43,10 +45,19 @@ from specgauge.sweeps.store.rundir import PREDICTIONS, RECOMMENDATION, VALIDATIO
 from specgauge.sweeps.store.schema import DecodedKey, PredictionRow, RecommendationRow, ValidationRow, WarningRow
 from specgauge.sweeps.store.tables import read_tuned
 
-if TYPE_CHECKING:
-    from specgauge.configs.schema import Config
-
 TOO_SHORT = "no text leaves room for the largest gamma; raise workload.max_new_tokens"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reasons:
+    """Why something is missing, where whoever measured knows."""
+
+    acceptance: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    """By (pair, sampling)."""
+    decoding: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    """By (pair, label of the cell)."""
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    """What was left out once the run's seconds were spent, by pair."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,31 +68,27 @@ class AnalysedRun:
     cells: tuple[CellTimings, ...]
     settings: tuple[RunSetting, ...]
     decoded: DecodedCells
-    shared: SharedCosts
+    reasons: Reasons
+    shared: SharedCosts = field(default_factory=dict)
 
     @classmethod
     def read(
-        cls,
-        run: Run,
-        reasons: Mapping[tuple[str, str], str] | None = None,
-        *,
-        pairs: Collection[str] | None = None,
-        seed: int | None = None,
+        cls, run: Run, reasons: Reasons | None = None, *, pairs: Collection[str] | None = None, seed: int | None = None
     ) -> Self:
         """Read the journal, acceptance and decoded tables.
 
-        reasons: why acceptance is missing, by (pair, sampling); pairs: those wanted, None for all; seed: of the blocks
-        that are drawn, where it is not the run's own.
+        pairs: those wanted, None for all; seed: of the blocks that are drawn, where it is not the run's own.
 
         Raises:
             ValueError: a file of the run is damaged, foreign or of another release.
         """
-        settings = tuple(run_settings(run, reasons or {}, pairs=pairs))
+        reasons = reasons or Reasons()
+        settings = tuple(run_settings(run, reasons.acceptance, pairs=pairs))
         if seed is not None:
             run = replace(run, config=run.config.model_copy(update={"seed": seed}))
         cells = collect_timings(plan_cells(run.config), run.config.grid.gamma, run.journal())
         decoded = DecodedCells.read(run, cells, settings)
-        return cls(run=run, cells=cells, settings=settings, decoded=decoded, shared=SharedCosts(run.config))
+        return cls(run=run, cells=cells, settings=settings, decoded=decoded, reasons=reasons)
 
     def points(self) -> Iterator[tuple[RunSetting, CellTimings]]:
         """Every cell of every setting."""
@@ -116,18 +123,6 @@ class Predictions:
     """Its rows of adaptive policies."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Reasons:
-    """Why something is missing, where whoever measured knows."""
-
-    acceptance: Mapping[tuple[str, str], str] = field(default_factory=dict)
-    """By (pair, sampling)."""
-    decoding: Mapping[tuple[str, str], str] = field(default_factory=dict)
-    """By (pair, label of the cell)."""
-    left_out: Mapping[str, str] = field(default_factory=dict)
-    """What was left out once the run's seconds were spent, by pair."""
-
-
 def predict_run(run: Run, reasons: Reasons | None = None) -> Predictions:
     """Predict from what `run` holds; write predictions.csv, recommendation.yaml and, where decoded, validation.csv.
 
@@ -146,9 +141,8 @@ def predict_run(run: Run, reasons: Reasons | None = None) -> Predictions:
 
 def predict(run: Run, reasons: Reasons | None = None) -> Predictions:
     """The rows, recommendations and warnings of a run; writes nothing. Errors as `predict_run`."""
-    config, told = run.config, reasons or Reasons()
-    analysed = AnalysedRun.read(run, told.acceptance)
-    cells, found, decoded = analysed.cells, analysed.settings, analysed.decoded
+    config = run.config
+    analysed = AnalysedRun.read(run, reasons)
     rows: list[dict[str, Any]] = []
     recommendations: list[dict[str, Any]] = []
     for setting, cell in analysed.points():
@@ -157,10 +151,10 @@ def predict(run: Run, reasons: Reasons | None = None) -> Predictions:
         estimate = analysed.estimate(setting, cell)
         rows += [_row(setting, cell, estimate, gamma, interval) for gamma in config.grid.gamma]
         recommendations.append(recommendation(setting, cell, estimate))
-    validation = tuple(decoded.rows())
-    policies = tuple(policy_rows(run, decoded, cells, found))
+    validation = tuple(analysed.decoded.rows())
+    policies = tuple(policy_rows(run, analysed.decoded))
     found_warnings = [
-        *_run_warnings(config, cells, found, recommendations, validation, told),
+        *_run_warnings(analysed, recommendations, validation),
         *text_warnings([*validation, *policies]),
         *policy_warnings(read_tuned(run.path).values()),
     ]
@@ -178,7 +172,8 @@ def recommended_gammas(run: Run, pair: str) -> dict[DecodedKey, int | None]:
 
     ε stays out of it, so that an interrupted run goes on with the γ it began with.  Errors as `predict`.
     """
-    config, shared = run.config, SharedCosts(run.config)
+    config = run.config
+    shared: SharedCosts = {}
     cells = [cell for cell in plan_cells(config) if cell.pair == pair]
     timed = collect_timings(cells, config.grid.gamma, run.journal())
     found: dict[DecodedKey, int | None] = {}
@@ -301,18 +296,14 @@ def recommendation(setting: RunSetting, cell: CellTimings, estimate: CellEstimat
 
 
 def _run_warnings(
-    config: Config,
-    cells: Sequence[CellTimings],
-    found: Sequence[RunSetting],
-    decisions: Sequence[Mapping[str, Any]],
-    validation: Sequence[Mapping[str, Any]],
-    reasons: Reasons,
+    analysed: AnalysedRun, decisions: Sequence[Mapping[str, Any]], validation: Sequence[Mapping[str, Any]]
 ) -> Iterator[WarningRow]:
+    config, cells, found = analysed.run.config, analysed.cells, analysed.settings
     for pair in planned_pairs(config):
         own = [cell for cell in cells if cell.cell.pair == pair.name]
         yield from timing_warnings(config, pair.name, own)
         is_skipped = all(arm.status == "skipped" for cell in own for arm in cell.arms.values())
-        settings = {setting.sampling: setting for setting in found if setting.pair == pair.name}
+        settings = {setting.key.sampling: setting for setting in found if setting.key.pair == pair.name}
         texts = {name: setting.texts for name, setting in settings.items() if setting.texts is not None}
         yield from acceptance_warnings(config, pair.name, texts)
         for name, setting in settings.items():
@@ -325,13 +316,10 @@ def _run_warnings(
     for setting in found:
         if setting.rounds is not None:
             yield from setting_warnings(
-                setting.pair,
-                setting.sampling,
-                setting.key.draft_sampling,
-                setting.key.acceptance_rule,
+                setting.key,
                 draft_is_timed=setting.draft_chain == setting.chain or setting.draft_chain in chains(config),
                 check=setting.rounds.chain_check,
             )
-    yield from decoding_warnings(validation, reasons.decoding)
-    yield from left_out_warnings(reasons.left_out)
+    yield from decoding_warnings(validation, analysed.reasons.decoding)
+    yield from left_out_warnings(analysed.reasons.left_out)
     yield from decision_warnings(decisions)

@@ -2,7 +2,6 @@
 
 texts = replayed_texts(run, setting, context=256, gamma_max=6)
 costs = replay_costs(cell, t_overhead_s=None)
-
 """
 
 from __future__ import annotations
@@ -12,21 +11,18 @@ from dataclasses import replace
 import numpy as np
 
 from specgauge.model.acceptance.lookups import lookup_lengths
-from specgauge.model.acceptance.recorded import acceptance_and_overlap, are_lookups, needed_columns, pad_texts
+from specgauge.model.acceptance.recorded import acceptance_and_overlap, are_lookups
 from specgauge.model.acceptance.renewal import text_ends
 from specgauge.model.costs import CostSource
 from specgauge.model.replay.rounds import ReplayCosts
 from specgauge.model.replay.texts import ReplayTexts, Rollouts, lookup_texts, replay_texts
 from specgauge.model.settings import Point
+from specgauge.sweeps.analysis.acceptance import padded_texts
 from specgauge.sweeps.analysis.counted_rounds import measured_costs
 from specgauge.sweeps.analysis.settings import RunSetting
 from specgauge.sweeps.analysis.timings import CellTimings
 from specgauge.sweeps.store.rundir import ROLLOUTS, Run
-from specgauge.sweeps.store.schema import RolloutKey
 from specgauge.sweeps.store.tables import read_rollouts
-
-_SIGNALS = ("draft_top_prob", "draft_entropy_nats")
-_LOOKUP_SIGNALS = ("lookup_match",)
 
 
 def replayed_texts(run: Run, setting: RunSetting, *, context: int, gamma_max: int) -> ReplayTexts:
@@ -35,18 +31,12 @@ def replayed_texts(run: Run, setting: RunSetting, *, context: int, gamma_max: in
     Raises:
         ValueError: the acceptance or rollouts of the run are damaged, foreign or without signals.
     """
-    frame = run.acceptance_of(setting.pair, setting.sampling)
+    frame = run.acceptance_of(setting.key.pair, setting.key.sampling)
     if context in setting.starting_at:
         frame = frame[frame["context"] - frame["position"] == context]
     looked_up = are_lookups(frame.columns)
-    signals = _LOOKUP_SIGNALS if looked_up else _SIGNALS
-    padded = pad_texts(
-        frame["prompt"].to_numpy(),
-        frame["repetition"].to_numpy(),
-        frame["position"].to_numpy(),
-        frame["end_reason"].to_numpy(dtype=str),
-        {name: frame[name].to_numpy() for name in (*needed_columns(frame.columns), *signals)},
-    )
+    signals = ("lookup_match",) if looked_up else ("draft_top_prob", "draft_entropy_nats")
+    padded = padded_texts(frame, signals)
     shape = padded.columns["token"].shape
     ends = text_ends(shape, padded.lengths, padded.ended_by_eos, run.config.workload.max_new_tokens - 1)
     if looked_up:
@@ -84,9 +74,7 @@ def rollouts_of(run: Run, setting: RunSetting) -> Rollouts | None:
     path = run.path / ROLLOUTS
     if not path.is_file():
         return None
-    frame = read_rollouts(path)
-    for name in RolloutKey._fields:
-        frame = frame[frame[name] == getattr(setting.key, name)]
+    frame = read_rollouts(path, setting.key)
     if frame.empty:
         return None
     whole = {name: frame[name].to_numpy(dtype=np.int64) for name in ("prompt", "repetition", "start", "depth")}
@@ -107,13 +95,11 @@ def replay_costs(
     if not measured or source is None:
         return None
     point = Point(batch_size=cell.cell.batch_size, context=cell.cell.context)
-    return replay_costs_at(
-        source, point, max(measured), t_overhead_s=t_overhead_s, t_early_stop_check_s=t_early_stop_check_s
-    )
+    return replay_costs_at(source, point, max(measured), t_overhead_s, t_early_stop_check_s)
 
 
 def replay_costs_at(
-    source: CostSource, point: Point, gamma_max: int, *, t_overhead_s: float | None, t_early_stop_check_s: float
+    source: CostSource, point: Point, gamma_max: int, t_overhead_s: float | None, t_early_stop_check_s: float
 ) -> ReplayCosts:
     """The same from any source, between its contexts too."""
     costs = source.costs(point.batch_size, point.context, np.arange(1, gamma_max + 1))

@@ -49,16 +49,6 @@ class RunSetting:
     starting_at: Mapping[int, RecordedRounds] = field(default_factory=dict)
     """What the texts that start at exactly a context yield, by context; all others take `rounds`."""
 
-    @property
-    def pair(self) -> str:
-        """Its pair."""
-        return self.key.pair
-
-    @property
-    def sampling(self) -> str:
-        """Its target's sampling."""
-        return self.key.sampling
-
     def rounds_at(self, context: int) -> RecordedRounds | None:
         """What rounds yield in cells of a context."""
         return self.starting_at.get(context, self.rounds)
@@ -79,7 +69,7 @@ class RunSetting:
 
 def cells_of(setting: RunSetting, cells: Iterable[CellTimings]) -> list[CellTimings]:
     """The cells of a setting's chain; the draft's times are those of its own chain, where that one was planned."""
-    own = [cell for cell in cells if cell.cell.pair == setting.pair]
+    own = [cell for cell in cells if cell.cell.pair == setting.key.pair]
     drafts = {(c.cell.batch_size, c.cell.context): c for c in own if c.cell.chain == setting.draft_chain}
     return [
         cell.with_draft_of(drafts.get((cell.cell.batch_size, cell.cell.context), cell))

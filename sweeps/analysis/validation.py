@@ -8,10 +8,6 @@
     acceptance error    Ω predicted / Ω counted − 1, with its 95 % interval over prompts, paired where both have them
 
 A cell decoded at one context only has its ε from that very context, and says so.
-
-    summarise(run.validation()).text()
-    # Decoded end to end in 8 cells: predicted S within 2.1 % of measured on average, 5.0 % at worst; S from the rounds
-    # counted in these texts within 1.0 % on average, 2.4 % at worst
 """
 
 from __future__ import annotations
@@ -30,6 +26,7 @@ from specgauge.model.stats.bootstrap import expansion, interval_around
 from specgauge.model.validate import RatioError, holds_zero, ratio_error
 from specgauge.sweeps.analysis.counted_rounds import CountedBlock
 from specgauge.sweeps.store.schema import DecodedKey
+from specgauge.sweeps.text_table import count
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -175,7 +172,7 @@ class ValidationSummary:
 
     def text(self) -> str:
         """One line, without a full stop."""
-        where = f"Decoded end to end in {self.cells} {'cell' if self.cells == 1 else 'cells'}"
+        where = f"Decoded end to end in {count(self.cells, 'cell')}"
         if self.forced == self.rows:
             where += ", acceptance forced by coin (not lossless)"
         if self.speedup is not None:

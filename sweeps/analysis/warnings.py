@@ -1,26 +1,26 @@
 """What a reader must know before believing a run's numbers: each warning with its remedy, as plain data.
 
-    {"code": "not_converged", "message": "pair p: 2 of 8 cells …", "remedy": "raise precision.max_seconds …"}
-
 One warning a kind and pair (or pair and sampling setting): it names the worst point and says how many there are.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from specgauge.model.acceptance.recorded import ChainCheck
 from specgauge.model.arms import is_prefill, verify_arm
 from specgauge.model.search.candidates import LEFT_OUT
+from specgauge.model.settings import Setting
 from specgauge.model.stats.medians import drift, median_interval, worst_half_width
 from specgauge.sweeps.analysis.acceptance import RecordedTexts
 from specgauge.sweeps.analysis.timings import ArmTimings, CellTimings
 from specgauge.sweeps.plan import Cell
-from specgauge.sweeps.store.schema import WarningRow
+from specgauge.sweeps.store.schema import TunedCell, WarningRow
 
 if TYPE_CHECKING:
     from specgauge.configs.schema import Config
@@ -32,6 +32,15 @@ MOST_REPEATED = 0.3
 FEWEST_PROMPTS = 8
 MOST_EXPECTED_LOSS = 0.05
 """Of the speed of the best γ."""
+SLOW_BASELINE = 0.95
+"""Our plain loop slower than transformers' generate by more than this flatters speculation."""
+LARGE_COST_ERROR = 0.08
+CLEARLY = 0.02
+"""How far from 1 a predicted S says that speculation pays, or does not."""
+_IN_FLOAT32 = "load both models in float32; if it stays, report it as a bug with the run directory"
+
+_Row = Mapping[str, Any]
+"""Of validation.csv, or an entry of recommendation.yaml."""
 
 
 def point_text(cell: Cell) -> str:
@@ -99,13 +108,12 @@ def _light_machine(pair: str, cells: Sequence[CellTimings]) -> Iterator[WarningR
 
 def _not_converged(config: Config, pair: str, cells: Sequence[CellTimings]) -> Iterator[WarningRow]:
     precision = config.precision
-    worst = _worst_arms(
-        cells,
-        lambda cell, arm: worst_half_width(arm.samples_s, precision.confidence, round_s=cell.held_against_s(arm.arm)),
-    )
-    wide = {cell: found for cell, found in worst.items() if found[1] > precision.relative_ci}
-    if wide:
-        cell, (arm, width) = max(wide.items(), key=lambda item: item[1][1])
+
+    def width_of(cell: CellTimings, arm: ArmTimings) -> float:
+        return worst_half_width(arm.samples_s, precision.confidence, round_s=cell.held_against_s(arm.arm))
+
+    if wide := _worst_arms(cells, width_of, precision.relative_ci):
+        cell, arm, width = max(wide, key=lambda found: found[2])
         width_text = f"±{100 * width:.1f} %" if np.isfinite(width) else "not at all (too few samples)"
         limits = [name for name in ("max_seconds", "max_cell_seconds") if getattr(precision, name) is not None]
         budget = f"precision.{' and '.join([*limits, 'max_blocks'])}"
@@ -118,16 +126,13 @@ def _not_converged(config: Config, pair: str, cells: Sequence[CellTimings]) -> I
 
 
 def _drifting(pair: str, cells: Sequence[CellTimings]) -> Iterator[WarningRow]:
-
     def share(cell: CellTimings, arm: ArmTimings) -> float:
         """How far an arm drifted, as a share of what it is held against."""
         last, round_s = arm.samples_as_taken_s[:, -1], cell.held_against_s(arm.arm)
         return abs(drift(last) or 0.0) * (1.0 if round_s is None else float(np.median(last)) / round_s)
 
-    worst = _worst_arms(cells, share)
-    moved = {cell: found for cell, found in worst.items() if found[1] > MOST_DRIFT}
-    if moved:
-        cell, (arm, size) = max(moved.items(), key=lambda item: item[1][1])
+    if moved := _worst_arms(cells, share, MOST_DRIFT):
+        cell, arm, size = max(moved, key=lambda found: found[2])
         yield WarningRow(
             code="drift",
             message=f"pair {pair}: in {_cells(len(moved), cells)} the later half of the samples differs from the "
@@ -137,15 +142,14 @@ def _drifting(pair: str, cells: Sequence[CellTimings]) -> Iterator[WarningRow]:
 
 
 def _worst_arms(
-    cells: Iterable[CellTimings], measure: Callable[[CellTimings, ArmTimings], float]
-) -> dict[Cell, tuple[str, float]]:
-    """For every cell with times, the arm of a round on which `measure` is largest, and its value."""
-    found = {}
+    cells: Iterable[CellTimings], measure: Callable[[CellTimings, ArmTimings], float], limit: float
+) -> list[tuple[Cell, str, float]]:
+    """For every cell with an arm of a round on which `measure` is over a limit, the worst of them and its value."""
+    found = []
     for cell in cells:
         timed = (arm for arm in cell.arms.values() if arm.status == "ok" and not is_prefill(arm.arm))
-        values = {arm.arm: measure(cell, arm) for arm in timed}
-        if values:
-            found[cell.cell] = max(values.items(), key=lambda item: item[1])
+        over = [(cell.cell, arm.arm, value) for arm in timed if (value := measure(cell, arm)) > limit]
+        found += [max(over, key=lambda one: one[2])] if over else []
     return found
 
 
@@ -214,11 +218,12 @@ def _text_warnings(where: str, texts: RecordedTexts) -> Iterator[WarningRow]:
         )
 
 
-def setting_warnings(
-    pair: str, sampling: str, draft_sampling: str, acceptance_rule: str, *, draft_is_timed: bool, check: ChainCheck
-) -> Iterator[WarningRow]:
+def setting_warnings(setting: Setting, *, draft_is_timed: bool, check: ChainCheck) -> Iterator[WarningRow]:
     """Warnings about one setting; `draft_is_timed`: drawing as it would in use."""
-    where = f"pair {pair}, sampling {sampling}, rule {acceptance_rule}, draft sampling {draft_sampling}"
+    where = (
+        f"pair {setting.pair}, sampling {setting.sampling}, rule {setting.acceptance_rule}, draft sampling "
+        f"{setting.draft_sampling}"
+    )
     if not check.consistent:
         errors = "" if check.standard_errors is None else f", {abs(check.standard_errors):.1f} standard errors"
         yield WarningRow(
@@ -235,32 +240,23 @@ def setting_warnings(
         )
 
 
-def decision_warnings(decisions: Sequence[Mapping[str, object]]) -> Iterator[WarningRow]:
+def decision_warnings(decisions: Sequence[_Row]) -> Iterator[WarningRow]:
     """Warnings about recommendations that the data do not decide, and about γ that may well be the wrong ones."""
     measured = [entry for entry in decisions if entry["best_gamma"] is not None]
     if open_ones := [entry for entry in measured if entry["decision"] == "undecided"]:
-        first = open_ones[0]
         yield WarningRow(
             code="undecided",
-            message=f"{len(open_ones)} of {len(measured)} recommendations are undecided, first pair {first['pair']}, "
-            f"sampling {first['sampling']}, batch size {first['batch_size']}, context {first['context']}",
+            message=f"{len(open_ones)} of {len(measured)} recommendations are undecided, first {_point(open_ones[0])}",
             remedy="give more prompts or workload.repetitions, and raise precision.min_blocks and max_blocks",
         )
-    risky = [
-        (entry, loss)
-        for entry in measured
-        if entry["decision"] == "speculate"
-        and isinstance(loss := entry["expected_loss"], float)
-        and loss > MOST_EXPECTED_LOSS
-    ]
-    if risky:
-        worst, loss = max(risky, key=lambda one: one[1])
+    speculating = [entry for entry in measured if entry["decision"] == "speculate"]
+    if risky := [entry for entry in speculating if (entry["expected_loss"] or 0.0) > MOST_EXPECTED_LOSS]:
+        worst = max(risky, key=lambda entry: entry["expected_loss"])
         yield WarningRow(
             code="gamma_uncertain",
             message=f"{len(risky)} of {len(measured)} recommended γ should lose over {100 * MOST_EXPECTED_LOSS:g} % "
-            f"against the best one, which the data do not tell; worst pair {worst['pair']}, sampling "
-            f"{worst['sampling']}, batch size {worst['batch_size']}, context {worst['context']}: γ = {worst['gamma']}, "
-            f"{100 * loss:.0f} % expected",
+            f"against the best one, which the data do not tell; worst {_point(worst)}: γ = {worst['gamma']}, "
+            f"{100 * worst['expected_loss']:.0f} % expected",
             remedy="give more prompts or workload.repetitions, and raise precision.max_seconds and max_blocks",
         )
 
@@ -273,3 +269,114 @@ def left_out_warnings(left_out: Mapping[str, str]) -> Iterator[WarningRow]:
             message=f"pair {pair}: limits.run_seconds is spent, left out: {label}",
             remedy="run the same command again, it goes on where it stopped; or raise limits.run_seconds",
         )
+
+
+def decoding_warnings(rows: Sequence[_Row], reasons: Mapping[tuple[str, str], str]) -> Iterator[WarningRow]:
+    """rows: those of validation.csv; reasons: why cells were not decoded, by (pair, label)."""
+    for pair in dict.fromkeys(pair for pair, _ in reasons):
+        own = {label: reason for (one, label), reason in reasons.items() if one == pair}
+        label, reason = next(iter(own.items()))
+        cells = "1 cell was" if len(own) == 1 else f"{len(own)} cells were"
+        yield WarningRow(
+            code="not_decoded",
+            message=f"pair {pair}: {cells} decoded in part or not at all, first {label}: {reason}",
+            remedy="where time ran out, raise validate.max_seconds or limits.run_seconds, else see to the reason; then "
+            "run the same command again, which goes on",
+        )
+    for pair in dict.fromkeys(row["pair"] for row in rows):
+        yield from _pair_warnings([row for row in rows if row["pair"] == pair])
+
+
+def _pair_warnings(rows: Sequence[_Row]) -> Iterator[WarningRow]:
+    if slow := [row for row in rows if (row["plain_over_generate"] or 1.0) < SLOW_BASELINE]:
+        row = min(slow, key=lambda row: row["plain_over_generate"])
+        yield WarningRow(
+            code="slow_baseline",
+            message=f"{_point(row)}: the plain loop has {row['plain_over_generate']:.2f} × the tokens a second of "
+            f"transformers' generate; against a slow baseline speculation looks better than it is",
+            remedy="compare with generate's own speed in validation.csv (plain_over_generate)",
+        )
+    if unexpected := [row for row in rows if row["rounds_agree"] is False]:
+        row = max(
+            unexpected,
+            key=lambda row: abs(row["rounds_counted"] - row["rounds_expected"]) / max(row["rounds_expected"], 1.0),
+        )
+        yield WarningRow(
+            code="rounds_unexpected",
+            message=f"{_point(row)}, γ = {row['gamma']}: the decoder took {row['rounds_counted']} rounds where "
+            f"its own texts' acceptance says {row['rounds_expected']:.1f}: one of the two is wrong",
+            remedy=_IN_FLOAT32,
+        )
+    if missed := [row for row in rows if abs(row["cost_error"] or 0.0) > LARGE_COST_ERROR]:
+        row = max(missed, key=lambda row: abs(row["cost_error"]))
+        yield WarningRow(
+            code="cost_error",
+            message=f"{_point(row)}, γ = {row['gamma']}: the measured costs give S = {row['speedup_from_counts']:.2f} "
+            f"for the rounds counted, measured was {row['speedup_measured']:.2f} ({100 * row['cost_error']:+.1f} %)",
+            remedy="close other programs, let the machine cool down, and measure again with --fresh",
+        )
+    if contradicted := [row for row in rows if _is_contradicted(row)]:
+        row = max(contradicted, key=lambda row: abs(math.log(row["speedup_predicted"] / row["speedup_measured"])))
+        low, high = row["speedup_measured_low"], row["speedup_measured_high"]
+        verb = "pays" if row["speedup_predicted"] > 1 else "does not pay"
+        yield WarningRow(
+            code="prediction_contradicted",
+            message=f"{_point(row)}, γ = {row['gamma']}: the measured costs predict that it {verb} (S = "
+            f"{row['speedup_predicted']:.2f}), decoding says otherwise ({row['speedup_measured']:.2f}, interval "
+            f"{low:.2f}–{high:.2f})",
+            remedy="trust what was decoded there; then find out which is wrong: cost_error and acceptance_error in "
+            "validation.csv tell",
+        )
+    if lossy := [row for row in rows if not row["lossless"]]:
+        row = lossy[0]
+        yield WarningRow(
+            code="not_lossless",
+            message=f"{_point(row)}: {row['why_not_lossless']}, so the texts decoded are not the target's and say "
+            "nothing about the draft",
+            remedy="set validate.acceptance to null to decode as the models decide",
+        )
+
+
+def _is_contradicted(row: _Row) -> bool:
+    """Whether the prediction and the whole interval measured are on two sides of 1, the prediction not just so."""
+    predicted, low, high = row["speedup_predicted"], row["speedup_measured_low"], row["speedup_measured_high"]
+    if predicted is None or low is None:
+        return False
+    return bool(high < 1 <= predicted - CLEARLY or predicted + CLEARLY <= 1 < low)
+
+
+def policy_warnings(tuned: Iterable[TunedCell]) -> Iterator[WarningRow]:
+    """Policies that were asked for and not decoded, once for every pair and reason."""
+    found: dict[tuple[str, str], list[TunedCell]] = {}
+    for cell in tuned:
+        for reason in dict.fromkeys(cell.left_out.values()):
+            found.setdefault((cell.key.pair, reason), []).append(cell)
+    for (pair, reason), cells in found.items():
+        key, count = cells[0].key, "1 cell" if len(cells) == 1 else f"{len(cells)} cells"
+        names = [name for name, why in cells[0].left_out.items() if why == reason]
+        yield WarningRow(
+            code="policy_left_out",
+            message=f"pair {pair}: {', '.join(names)} left out of {count}, first sampling {key.sampling}, batch size "
+            f"{key.batch_size}, context {key.start_context}: {reason}",
+            remedy="see to what is missing, or ask for fewer in validate.policies; then start anew with --fresh",
+        )
+
+
+def text_warnings(rows: Sequence[_Row]) -> Iterator[WarningRow]:
+    """Greedy texts that are not plain decoding's, for every pair once; rows: of fixed γ and of adaptive policies."""
+    for pair in dict.fromkeys(row["pair"] for row in rows):
+        found = [row for row in rows if row["pair"] == pair and row["texts_differ"]]
+        if found:
+            row = max(found, key=lambda row: int(row["texts_differ"]))
+            texts = row["texts_same"] + row["texts_tied"] + row["texts_differ"]
+            drafts = f"γ = {row['gamma']}" if row["gamma"] is not None else f"policy {row['policy']}"
+            yield WarningRow(
+                code="texts_differ",
+                message=f"{_point(row)}, {drafts}: {row['texts_differ']} of {texts} greedy texts leave plain "
+                "decoding's where rounding does not explain it: they are not the target's",
+                remedy=f"{_IN_FLOAT32} (requests.parquet, against_plain)",
+            )
+
+
+def _point(row: _Row) -> str:
+    return f"pair {row['pair']}, sampling {row['sampling']}, batch size {row['batch_size']}, context {row['context']}"

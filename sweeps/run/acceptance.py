@@ -18,11 +18,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specgauge.configs.pairs import ModelConfig
+from specgauge.model.settings import Setting
 from specgauge.sweeps.plan import settings_of
 from specgauge.sweeps.run.session import OUT_OF_TIME, Session
 from specgauge.sweeps.store.rows import write_table
-from specgauge.sweeps.store.rundir import ACCEPTANCE, ROLLOUTS, acceptance_file_name
-from specgauge.sweeps.store.schema import AcceptanceRow, RolloutKey
+from specgauge.sweeps.store.rundir import ROLLOUTS, acceptance_path
+from specgauge.sweeps.store.schema import AcceptanceRow
 from specgauge.sweeps.store.tables import add_rollouts, has_rollouts
 
 if TYPE_CHECKING:
@@ -98,13 +99,19 @@ class Recording:
         for sampling in self._config.sampling:
             if not self._path(sampling).is_file() or self._session.skips("rejected drafts", sampling.name):
                 continue
-            for rest in product(self._config.draft_sampling, self._config.acceptance_rule):
-                key = RolloutKey(self._pair.name, sampling.name, *rest)
-                is_there = has_rollouts(self._session.run.path / ROLLOUTS, key)
+            for draft_sampling, rule in product(self._config.draft_sampling, self._config.acceptance_rule):
+                setting = Setting(
+                    pair=self._pair.name,
+                    mode=self._config.mode_of(self._pair),
+                    sampling=sampling.name,
+                    draft_sampling=draft_sampling,
+                    acceptance_rule=rule,
+                )
+                is_there = has_rollouts(self._session.run.path / ROLLOUTS, setting)
                 if not is_there and not self._session.leaves_out(f"rejected drafts under {sampling.name}"):
                     stage = f"rejected drafts, {self._pair.name}, {sampling.name}"
                     with self._session.mark.skippable("rejected drafts", sampling.name, stage=stage):
-                        self._session.guard(partial(self._follow, loaded, sampling, key))
+                        self._session.guard(partial(self._follow, loaded, sampling, setting))
 
     def give_up(self, reason: str) -> None:
         """Keep one reason for every sampling setting whose acceptance is not there."""
@@ -118,7 +125,7 @@ class Recording:
         ]
 
     def _path(self, sampling: SamplingConfig) -> Path:
-        return self._session.run.path / ACCEPTANCE / acceptance_file_name(self._pair.name, sampling.name)
+        return acceptance_path(self._session.run.path, self._pair.name, sampling.name)
 
     def _try(self, sampling: SamplingConfig, *works: Callable[[], object]) -> None:
         """Do what the acceptance under a sampling setting takes; keep why it failed."""
@@ -177,7 +184,7 @@ class Recording:
             )
         write_table(self._path(sampling), AcceptanceRow, frame)
 
-    def _follow(self, loaded: LoadedPair, sampling: SamplingConfig, key: RolloutKey) -> None:
+    def _follow(self, loaded: LoadedPair, sampling: SamplingConfig, setting: Setting) -> None:
         from specgauge.bench.acceptance.rollouts import measure_rollouts
 
         if sampling.name not in self._texts:  # written by an earlier run: the same seed writes them again
@@ -192,10 +199,10 @@ class Recording:
             starts_per_text=self._config.acceptance.rollouts,
             depth=max(self._config.grid.gamma),
             seed=self._config.seed,
-            acceptance_rule="match" if key.acceptance_rule == "match" else "ratio",
-            draft_sampling="greedy" if key.draft_sampling == "greedy" else "same",
+            acceptance_rule="match" if setting.acceptance_rule == "match" else "ratio",
+            draft_sampling="greedy" if setting.draft_sampling == "greedy" else "same",
             batch_size=ROLLOUT_TEXTS,
             chunk=self._config.acceptance.chunk,
             progress=lambda _done, _total: self._session.progress.advance(),
         )
-        add_rollouts(self._session.run.path / ROLLOUTS, key, chains)
+        add_rollouts(self._session.run.path / ROLLOUTS, setting, chains)

@@ -24,7 +24,6 @@ from specgauge.sweeps.run.session import (
     ALL_MISSING,
     ALL_TOO_LARGE,
     OUT_OF_TIME,
-    RUN_SECONDS,
     PairOutcome,
     Session,
     timing_left_s,
@@ -68,7 +67,7 @@ class PairRun:
         return threads_in_use(self.pair.threads)
 
     def _measure(self) -> None:
-        from specgauge.bench.models.modes import pair_in_mode, refuse_mode_of
+        from specgauge.bench.models.pair import pair_in_mode, refuse_mode_of
         from specgauge.bench.timing.cell_timer import check_contexts
 
         refuse_mode_of(self.pair, self.config.mode_of(self.pair))
@@ -104,8 +103,7 @@ class PairRun:
         return why is None
 
     def _load_both(self) -> LoadedPair | None:
-        from specgauge.bench.models.modes import pair_in_mode
-        from specgauge.bench.models.pair import load_pair
+        from specgauge.bench.models.pair import load_pair, pair_in_mode
 
         self.session.stage(f"loading {self.pair.name}", total=1)
         loaded: list[LoadedPair] = []
@@ -183,9 +181,6 @@ class PairRun:
         self.session.prompts.encoded(loaded.target.tokenizer)
         self.session.mark.stage("decoding end to end")
         validation.decode(loaded, recommended_gammas(Run.open(self.session.run.path), self.pair.name))
-        reasons = self.session.outcome.validation_reasons.values()
-        if any(reason.endswith(f"{RUN_SECONDS} is spent") for reason in reasons):
-            self.session.leaves_out("blocks of decoding end to end")
 
 
 def prepare_machine(threads: int | None) -> Mapping[str, Any]:

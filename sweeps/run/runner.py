@@ -19,7 +19,7 @@ from specgauge.sweeps.analysis.predictions import Reasons, predict_run
 from specgauge.sweeps.estimate import check_contexts
 from specgauge.sweeps.model_sizes import read_sizes
 from specgauge.sweeps.plan import planned_pairs
-from specgauge.sweeps.recommend import run_text
+from specgauge.sweeps.recommend import recommend, recommendations_text
 from specgauge.sweeps.run.pair import PairRun, prepare_machine
 from specgauge.sweeps.run.progress import Progress, progress_to
 from specgauge.sweeps.run.session import ALL_MISSING, Deadline, PairOutcome, Session
@@ -74,7 +74,7 @@ def run(
         shown.advance()
         for problem in problems:
             shown.say(f"not measured: {problem}")
-    print(run_text(made))
+    print(recommendations_text(recommend(made)))
     print(f"report: {page}" if page is not None else f"run: {out}")
     return BAD_INPUT if problems else FAILED if any(one.failed for one in outcomes.values()) else DONE
 

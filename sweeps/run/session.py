@@ -15,16 +15,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from specgauge.configs.canonical import canonical_json
 from specgauge.model.arms import arm_names
 from specgauge.sweeps.estimate import over_memory
 from specgauge.sweeps.model_sizes import read_pair_sizes
 from specgauge.sweeps.plan import Cell, plan_cells
 from specgauge.sweeps.run.progress import Progress
-from specgauge.sweeps.store.checkpoint import Checkpoint, Kind, checkpoint_name
+from specgauge.sweeps.store.checkpoint import Checkpoint, Kind, Label
 from specgauge.sweeps.store.files import StorageError, write_text_atomically
 from specgauge.sweeps.store.rows import json_line
-from specgauge.sweeps.store.rundir import PROMPTS
+from specgauge.sweeps.store.rundir import PROMPTS, prompt_rows
 from specgauge.sweeps.store.schema import PromptRow
 from specgauge.sweeps.store.writer import OpenRun
 
@@ -115,24 +114,17 @@ class PairPrompts:
 
     def _keep(self, encoded: Sequence[Sequence[int]]) -> None:
         """Write text and token ids, one strict-JSON line a prompt; other pairs' lines stay."""
-        path = self.run.path / PROMPTS
-        try:
-            old = path.read_text(encoding="utf-8") if path.is_file() else ""
-        except UnicodeDecodeError as error:
-            raise ValueError(
-                f"{path}: not UTF-8 text (byte {error.start}); delete it to have it written anew"
-            ) from error
-        others = [line for line in old.splitlines() if f'"pair":{canonical_json(self.pair)}' not in line]
-        lines = []
+        kept = prompt_rows(self.run.path)
+        rows = [row for row in kept if row.pair != self.pair]
         for number, tokens in enumerate(encoded):
             prompt = self.prompts[number % len(self.prompts)]
-            row = PromptRow(
-                pair=self.pair, prompt=number, category=prompt.category, text=prompt.text, tokens=tuple(tokens)
+            rows.append(
+                PromptRow(
+                    pair=self.pair, prompt=number, category=prompt.category, text=prompt.text, tokens=tuple(tokens)
+                )
             )
-            lines.append(json_line(row).decode("ascii"))
-        content = "".join([*(f"{line}\n" for line in others), *lines])
-        if content != old:
-            write_text_atomically(path, content)
+        if rows != list(kept):
+            write_text_atomically(self.run.path / PROMPTS, b"".join(map(json_line, rows)).decode("ascii"))
 
 
 class Session:
@@ -145,12 +137,12 @@ class Session:
         prompts: Sequence[Prompt],
         progress: Progress,
         *,
-        skipped: Sequence[str] = (),
+        skipped: Sequence[Label] = (),
         deadline: Deadline | None = None,
     ) -> None:
         """The pair, with what is shared.
 
-        skipped: checkpoints at which an earlier process of this run died, a cell's timing by its id.
+        skipped: checkpoints at which an earlier process of this run died.
         deadline: after which nothing is begun.
         """
         self.run, self.pair, self.config, self.progress = run, pair, run.config, progress
@@ -169,7 +161,7 @@ class Session:
 
     def skips(self, kind: Kind, name: str) -> bool:
         """Whether an earlier process of this run died in it."""
-        return checkpoint_name(kind, name) in self.skipped
+        return (kind, name) in self.skipped
 
     def guard(self, work: Callable[[], object]) -> tuple[Status, str] | None:
         """Do the work; (status, reason) when memory ran out or it failed, which is told at once.

@@ -7,7 +7,7 @@ and so is everything of a cell that is skipped.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import TYPE_CHECKING
 
 from specgauge.model.acceptance.acceptance import Acceptance
@@ -38,7 +38,7 @@ class BlockLog:
         self._notes = {} if session.pair.threads is None else {"threads": session.pair.threads}
         self._blocks: dict[tuple[str, str], dict[int, BlockRecord]] = {}
         for line in self._journal.latest.values():
-            if line.status in SETTLED or line.cell in session.skipped:
+            if line.status in SETTLED or session.skips("timing", line.cell):
                 self._show(line)
 
     def _show(self, line: JournalLine) -> None:
@@ -91,18 +91,8 @@ class BlockLog:
 def _block(line: JournalLine) -> BlockRecord:
     from specgauge.bench.timing.blocks import BlockRecord
 
-    return BlockRecord(
-        cell_id=line.cell,
-        arm=line.arm,
-        block=line.block,
-        status=line.status,
-        reason=line.reason,
-        samples_s=[list(sample) for sample in line.samples_s],
-        first_call_s=line.first_call_s,
-        warmup_s=[list(sample) for sample in line.warmup_s],
-        device_s=line.device_s or 0.0,
-        notes=dict(line.notes),
-    )
+    content = {one.name: getattr(line, one.name) for one in fields(BlockRecord) if one.name != "cell_id"}
+    return BlockRecord(cell_id=line.cell, **content | {"device_s": line.device_s or 0.0})
 
 
 def search_objectives(run: Run, pair: str, cells: Iterable[Cell]) -> dict[str, list[SearchObjective]]:
@@ -127,5 +117,5 @@ def search_objectives(run: Run, pair: str, cells: Iterable[Cell]) -> dict[str, l
 
 def _question(setting: RunSetting, acceptance: Acceptance, *, several: bool) -> SearchObjective:
     key = setting.key
-    label = f"sampling {setting.sampling}, {key.draft_sampling} draft, {key.acceptance_rule} rule"
+    label = f"sampling {key.sampling}, {key.draft_sampling} draft, {key.acceptance_rule} rule"
     return SearchObjective(acceptance=acceptance.first(1 + REPLICATES), label=label if several else "")

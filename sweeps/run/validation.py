@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import product, zip_longest
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -27,8 +27,8 @@ from specgauge.model.policies.tuning import MAKERS, UNTUNED
 from specgauge.model.replay.replay import TUNING_REPLICATES
 from specgauge.model.replay.rounds import ReplayBatches
 from specgauge.sweeps.analysis.replay_inputs import replay_costs, replayed_texts
-from specgauge.sweeps.analysis.settings import RunSetting, cells_of, run_settings
-from specgauge.sweeps.analysis.timings import CellTimings, collect_timings
+from specgauge.sweeps.analysis.settings import cells_of, run_settings
+from specgauge.sweeps.analysis.timings import collect_timings
 from specgauge.sweeps.plan import decoded_points, decoded_tokens, plan_cells, settings_of
 from specgauge.sweeps.run.progress import Limits
 from specgauge.sweeps.run.session import RUN_SECONDS, Session
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from specgauge.bench.end_to_end.host_costs import HostCosts
     from specgauge.bench.models.pair import LoadedPair
     from specgauge.configs.schema import Config, SamplingConfig, ValidateConfig
-    from specgauge.model.policies.policy import RoundPolicy
+    from specgauge.model.policies.policy import GammaPolicy
 
 VALIDATION_SECONDS = "validate.max_seconds"
 NO_COSTS = "it is tuned on the costs of a round, and no round was timed here"
@@ -120,21 +120,6 @@ class ValidationCell:
         return f"{self.key.sampling}, batch size {self.key.batch_size}, context {self.key.start_context}"
 
 
-def validation_keys(config: Config, pair: str) -> Iterator[tuple[DecodedKey, SamplingConfig]]:
-    """The measured cells of a pair that are to be decoded, under the first draft sampling and acceptance rule."""
-    for sampling, point in product(config.sampling, decoded_points(config, pair)):
-        key = DecodedKey(
-            pair=pair,
-            mode=point.mode,
-            sampling=sampling.name,
-            draft_sampling=config.draft_sampling[0],
-            acceptance_rule=config.acceptance_rule[0],
-            batch_size=point.batch_size,
-            start_context=point.context,
-        )
-        yield key, sampling
-
-
 def neighbours(gamma: int, grid: Sequence[int]) -> tuple[int, ...]:
     """A γ of the grid and the γ beside it, three in all where the grid has as many."""
     first = max(0, min(list(grid).index(gamma) - 1, len(grid) - 3))
@@ -146,11 +131,22 @@ def validation_cells(
 ) -> tuple[list[ValidationCell], dict[str, str]]:
     """The cells of a pair with the γ of each, and why others have none, by their labels.
 
+    Each is decoded under the first draft sampling and acceptance rule.
+
     recommended: the γ that measured costs and acceptance recommend in each cell, where they are known.
     """
     cells, reasons = [], {}
     assert config.validation is not None
-    for key, sampling in validation_keys(config, pair):
+    for sampling, point in product(config.sampling, decoded_points(config, pair)):
+        key = DecodedKey(
+            pair=pair,
+            mode=point.mode,
+            sampling=sampling.name,
+            draft_sampling=config.draft_sampling[0],
+            acceptance_rule=config.acceptance_rule[0],
+            batch_size=point.batch_size,
+            start_context=point.context,
+        )
         gammas = config.validation.gamma
         if gammas == "recommended":
             gamma = recommended.get(key)
@@ -163,7 +159,6 @@ def validation_cells(
     return cells, reasons
 
 
-@dataclass(frozen=True, kw_only=True)
 class PolicyTuner:
     """The adaptive policies of a pair, tuned once a cell on what the run recorded.
 
@@ -171,24 +166,20 @@ class PolicyTuner:
     draft's signals and the cell's costs; where one of these is missing they are left out, with the reason.
     """
 
-    run: Run
-    names: Sequence[str]
-    """The policies that are asked for."""
-    prompts: int
-    """Prompts of the workload; each may have been recorded at several lengths."""
-    points: Mapping[DecodedKey, tuple[RunSetting, CellTimings]]
+    def __init__(self, run: Run, pair: str, names: Sequence[str], prompts: int) -> None:
+        """Read what the run has of the pair, to tune the policies `names`; `prompts` is how many the workload has.
 
-    @classmethod
-    def of(cls, run: Run, pair: str, names: Sequence[str], prompts: int) -> Self:
-        """Read what the run has of the pair; ValueError where a file of it is damaged."""
+        Raises:
+            ValueError: a file of the run is damaged.
+        """
+        self.run, self.names, self.prompts = run, names, prompts
         cells = [cell for cell in plan_cells(run.config) if cell.pair == pair]
         timed = collect_timings(cells, run.config.grid.gamma, run.journal())
-        points = {
+        self.points = {
             setting.decoded_key(cell.cell): (setting, cell)
             for setting in run_settings(run, {}, pairs=[pair])
             for cell in cells_of(setting, timed)
         }
-        return cls(run=run, names=names, prompts=prompts, points=points)
 
     def gamma_max(self, key: DecodedKey) -> int:
         """The most drafts that a policy may ask for: the largest γ whose round was timed, or that of the grid."""
@@ -197,29 +188,20 @@ class PolicyTuner:
         return max(self.run.config.grid.gamma) if costs is None else costs.gamma_max
 
     def tuned(self, key: DecodedKey, host_costs: Callable[[int], HostCosts]) -> TunedCell:
-        """The policies of a cell, kept ones or tuned now; `host_costs` measures at the most drafts of a round.
+        """The policies of a cell for both halves of the prompts, kept ones or tuned and kept now.
+
+        host_costs: measures them at the most drafts of a round.
 
         Raises:
             ValueError: what they are tuned on is damaged.
             StorageError: the disk refused to keep them.
         """
-        tuned = read_tuned(self.run.path).get(key)
-        if tuned is None:
-            costs = host_costs(self.gamma_max(key))
-            tuned = self.tune(key, t_overhead_s=costs.t_overhead_s, t_early_stop_check_s=costs.t_early_stop_check_s)
-            keep_tuned(self.run.path, tuned)
-        return tuned
-
-    def tune(self, key: DecodedKey, *, t_overhead_s: float, t_early_stop_check_s: float) -> TunedCell:
-        """The policies of both halves of the prompts.
-
-        t_overhead_s: ε of a round; t_early_stop_check_s: what an early-stop check of a draft's signals costs.
-
-        Raises:
-            ValueError: the acceptance or the rollouts of the run are damaged.
-        """
+        kept = read_tuned(self.run.path).get(key)
+        if kept is not None:
+            return kept
         gamma_max, needy = self.gamma_max(key), [name for name in self.names if name not in UNTUNED]
-        found = self._tunings(key, t_overhead_s, t_early_stop_check_s) if needy else ""
+        costs = host_costs(gamma_max)
+        found = self._tunings(key, costs) if needy else ""
 
         def half(of: int) -> TunedHalf:
             tuning = None if isinstance(found, str) else found[of]
@@ -231,26 +213,26 @@ class PolicyTuner:
                 policies={name: policies[name] for name in self.names if name in policies},
             )
 
-        return TunedCell(
+        tuned = TunedCell(
             key=key,
             prompts=self.prompts,
             gamma_max=gamma_max,
-            t_overhead_s=t_overhead_s,
-            t_early_stop_check_s=t_early_stop_check_s,
+            t_overhead_s=costs.t_overhead_s,
+            t_early_stop_check_s=costs.t_early_stop_check_s,
             halves=(half(0), half(1)),
             left_out=dict.fromkeys(needy, found) if isinstance(found, str) else {},
         )
+        keep_tuned(self.run.path, tuned)
+        return tuned
 
-    def _tunings(
-        self, key: DecodedKey, t_overhead_s: float, t_early_stop_check_s: float
-    ) -> tuple[ReplayBatches, ReplayBatches] | str:
+    def _tunings(self, key: DecodedKey, host_costs: HostCosts) -> tuple[ReplayBatches, ReplayBatches] | str:
         """What to tune the policies of even and of odd prompts on, which is the other half; or why there is nothing."""
         if key not in self.points:
             return NO_COSTS
         setting, cell = self.points[key]
         if setting.texts is None:
             return setting.reason
-        costs = replay_costs(cell, t_overhead_s, t_early_stop_check_s)
+        costs = replay_costs(cell, host_costs.t_overhead_s, host_costs.t_early_stop_check_s)
         if costs is None:
             return NO_COSTS
         texts = replayed_texts(self.run, setting, context=key.start_context, gamma_max=costs.gamma_max)
@@ -276,7 +258,7 @@ class _Bench:
     arms: tuple[str, ...]
     tuned: TunedCell | None
 
-    def policies(self, half: int) -> dict[str, RoundPolicy]:
+    def policies(self, half: int) -> dict[str, GammaPolicy]:
         """The policy of each adaptive arm for the prompts of one half."""
         if self.tuned is None:
             return {}
@@ -297,10 +279,10 @@ class Validation:
 
     def check(self, loaded: LoadedPair) -> None:
         """Raise ValueError where a context leaves no room for the texts in the target."""
-        for key, _ in validation_keys(self._config, self._session.pair.name):
+        for point in decoded_points(self._config, self._session.pair.name):
             check_context(
                 loaded.target.name,
-                context=key.start_context,
+                context=point.context,
                 tokens=decoded_tokens(self._config),
                 max_context=loaded.target.max_context,
                 section="validate",
@@ -315,7 +297,7 @@ class Validation:
         pair, path = self._session.pair.name, self._session.run.path
         if self._asked.policies is not None:
             prompts = len(self._session.prompts)
-            self._tuner = PolicyTuner.of(Run.open(path), pair, self._asked.policies, prompts)
+            self._tuner = PolicyTuner(Run.open(path), pair, self._asked.policies, prompts)
         log = DecodedLog.open(path)
         cells = self._cells(recommended, log)
         blocks = {cell.key: self._batches(cell) for cell in cells}
@@ -389,7 +371,7 @@ class Validation:
 
     def _spent(self, log: DecodedLog, block: int) -> str | None:
         """The limit that ends the decoding; the pair's own leaves every cell its first block, the run's does not."""
-        if self._session.deadline.is_spent:
+        if self._session.leaves_out("blocks of decoding end to end"):
             return RUN_SECONDS
         return VALIDATION_SECONDS if block > 0 and self._left_s(log) == 0.0 else None
 

@@ -34,9 +34,9 @@ from specgauge.sweeps.plan import Cell, plan_cells
 from specgauge.sweeps.run.pair import PairRun, prepare_machine
 from specgauge.sweeps.run.progress import progress_to
 from specgauge.sweeps.run.session import Deadline, PairOutcome, Session
-from specgauge.sweeps.store.checkpoint import clear_checkpoint, read_checkpoint, reasons_of
+from specgauge.sweeps.store.checkpoint import Kind, Label, clear_checkpoint, read_checkpoint
 from specgauge.sweeps.store.files import StorageError
-from specgauge.sweeps.store.rundir import ACCEPTANCE, CONFIG, acceptance_file_name
+from specgauge.sweeps.store.rundir import CONFIG, acceptance_path
 from specgauge.sweeps.store.writer import OpenRun
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def measure_apart(
         KeyboardInterrupt: it was interrupted; every finished block is kept.
         RuntimeError: the worker met something unforeseen.
     """
-    skipped: dict[str, str] = {}  # why, by checkpoint
+    skipped: dict[Label, str] = {}  # why, by checkpoint
     try:
         while True:
             clear_checkpoint(run)
@@ -75,36 +75,40 @@ def measure_apart(
             if sent is not None:
                 return _with_reasons(replace(sent, failed=sent.failed or bool(skipped)), skipped)
             mark, death = read_checkpoint(run) or {"stage": "starting"}, _death(code)
-            checkpoint, where = mark.get("cell", mark.get("part")), f"{death}, while {mark['stage']}"
-            say(f"pair {pair}: killed: {death if 'cell' in mark else where}")
-            if checkpoint is None or checkpoint in skipped:
+            kind, where = mark.get("kind"), f"{death}, while {mark['stage']}"
+            label: Label | None = None if kind is None else (kind, mark["name"])
+            say(f"pair {pair}: killed: {death if kind == 'timing' else where}")
+            if label is None or label in skipped:
                 return _with_reasons(_end_pair(run, config, pair, where), skipped)
-            is_brief = "cell" in mark or checkpoint.startswith("decoding: ")  # the checkpoint says the rest
-            skipped[checkpoint] = f"killed: {death if is_brief else where}"
-            if "cell" in mark:
-                cells = [cell for cell in plan_cells(config) if cell.id == checkpoint]
+            skipped[label] = f"killed: {death if kind in ('timing', 'decoding') else where}"
+            if kind == "timing":
+                cells = [cell for cell in plan_cells(config) if cell.id == mark["name"]]
                 _record(run, config, cells, death, running=(mark["arm"], mark["block"]))
     finally:
         clear_checkpoint(run)
 
 
-def _with_reasons(outcome: PairOutcome, reasons: Mapping[str, str]) -> PairOutcome:
+def _with_reasons(outcome: PairOutcome, reasons: Mapping[Label, str]) -> PairOutcome:
     """The outcome of the last worker, with why checkpoints were skipped."""
+
+    def of(kind: Kind) -> dict[str, str]:
+        return {name: why for (own, name), why in reasons.items() if own == kind}
+
     return replace(
         outcome,
-        acceptance_reasons=outcome.acceptance_reasons | reasons_of("acceptance", reasons),
-        validation_reasons=reasons_of("decoding", reasons) | outcome.validation_reasons,
+        acceptance_reasons=outcome.acceptance_reasons | of("acceptance"),
+        validation_reasons=of("decoding") | outcome.validation_reasons,
     )
 
 
 def _start(
-    run: Path, pair: str, skipped: Sequence[str], seconds: float | None
+    run: Path, pair: str, skipped: Sequence[Label], seconds: float | None
 ) -> tuple[int, PairOutcome | Exception | None]:
     """(exit code, what it sent before it ended) of a new worker; what it prints goes to this process's stderr."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     with ours, _stderr() as shown:
-        worker = context.Process(target=WORK, args=(theirs, shown, run, pair, skipped, seconds))
+        worker = context.Process(target=work_apart, args=(theirs, shown, run, pair, skipped, seconds))
         with theirs, _apart_from_the_caller():
             worker.start()
         sent = None
@@ -158,7 +162,7 @@ def _stderr() -> Connection:
 
 
 def work_apart(
-    pipe: Connection, shown: Connection, run: Path, pair: str, skipped: Sequence[str], seconds: float | None
+    pipe: Connection, shown: Connection, run: Path, pair: str, skipped: Sequence[Label], seconds: float | None
 ) -> None:
     """What a worker does: measure the pair and send its outcome, or the error that ends the run."""
     for descriptor in (1, 2):
@@ -170,12 +174,8 @@ def work_apart(
         sys.exit(INTERRUPTED)
 
 
-WORK: Callable[..., None] = work_apart
-"""What a worker runs."""
-
-
 def work(
-    run: Path, pair_name: str, skipped: Sequence[str] = (), deadline: Deadline | None = None
+    run: Path, pair_name: str, skipped: Sequence[Label] = (), deadline: Deadline | None = None
 ) -> PairOutcome | Exception:
     """Measure one pair of a run; what ends the run is returned as `measure_apart` raises it, but for interruptions."""
     from specgauge.bench.prompts import read_prompts
@@ -247,11 +247,11 @@ def _end_pair(run: Path, config: Config, pair: str, reason: str) -> PairOutcome:
     """The outcome of a pair that is not tried again, every arm without a block recorded as killed."""
     killed = f"killed: {reason}"
     _record(run, config, [cell for cell in plan_cells(config) if cell.pair == pair], reason)
-    files = {sampling.name: acceptance_file_name(pair, sampling.name) for sampling in config.sampling}
+    missing = [one.name for one in config.sampling if not acceptance_path(run, pair, one.name).is_file()]
     return PairOutcome(
         died=killed,
         failed=True,
-        acceptance_reasons={name: killed for name, file in files.items() if not (run / ACCEPTANCE / file).is_file()},
+        acceptance_reasons=dict.fromkeys(missing, killed),
         validation_reasons={} if config.validation is None else {"every cell": killed},
     )
 

@@ -6,34 +6,25 @@
     read_checkpoint(run.path)          # None once the process has ended by itself
 
 A hint, not a record: it is not synced to the disk, but whole whenever the process dies. What the rest of a pair can be
-measured without has a name, by which the next worker skips it: `decoding: greedy, batch size 1, context 64`, or a
-cell's id for its timing.
+measured without has a kind and a name, by which the next worker skips it.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
 
-Kind = Literal["acceptance", "rejected drafts", "decoding"]
-"""Texts and acceptance under a sampling setting; draft chains off its texts; the decoding end to end of a cell."""
+Kind = Literal["timing", "acceptance", "rejected drafts", "decoding"]
+"""The timing of a cell, named by its id; texts and acceptance under a sampling setting; draft chains off its texts; the
+decoding end to end of a cell, named by its label."""
+Label = tuple[Kind, str]
+"""Kind and name of what can be skipped."""
 MARK = ".checkpoint.json"
 _UNFINISHED = f"{MARK}.tmp"
-
-
-def checkpoint_name(kind: Kind, name: str) -> str:
-    """The name among all kinds."""
-    return f"{kind}: {name}"
-
-
-def reasons_of(kind: Kind, reasons: Mapping[str, str]) -> dict[str, str]:
-    """Those of one kind among the reasons of checkpoints, by name."""
-    prefix = checkpoint_name(kind, "")
-    return {name.removeprefix(prefix): why for name, why in reasons.items() if name.startswith(prefix)}
 
 
 class Checkpoint(AbstractContextManager["Checkpoint"]):
@@ -50,12 +41,12 @@ class Checkpoint(AbstractContextManager["Checkpoint"]):
 
     def block(self, cell: str, arm: str, block: int) -> None:
         """A block of a cell's arm."""
-        self._write({"stage": f"timing {arm}", "cell": cell, "arm": arm, "block": block})
+        self._write({"stage": f"timing {arm}", "kind": "timing", "name": cell, "arm": arm, "block": block})
 
     @contextmanager
     def skippable(self, kind: Kind, name: str, *, stage: str) -> Iterator[None]:
         """What the next process can skip, should this one die in it; every stage inside is a stage of it."""
-        self._skippable = {"part": checkpoint_name(kind, name)}
+        self._skippable = {"kind": kind, "name": name}
         self.stage(stage)
         try:
             yield

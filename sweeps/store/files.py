@@ -21,24 +21,13 @@ class StorageError(OSError):
 
 def storage_error(path: Path, error: OSError) -> StorageError:
     """The one line for a write that the operating system refused."""
+    what, remedy = error.strerror or error, "put that right"
     if error.errno in FULL:
-        return StorageError(
-            f"{path}: cannot write, {os.strerror(error.errno or 0)}: what was measured before is kept; "
-            f"free some space (or raise the limit) and run the same command again, it is resumed from here"
-        )
+        what, remedy = os.strerror(error.errno or 0), "free some space (or raise the limit)"
     return StorageError(
-        f"{path}: cannot write, {error.strerror or error}: what was measured before is kept; put that right and run "
-        "the same command again, it is resumed from here"
+        f"{path}: cannot write, {what}: what was measured before is kept; {remedy} and run the same command again, "
+        "it is resumed from here"
     )
-
-
-def sync_folder(folder: Path) -> None:
-    """Make a rename or a new name in `folder` survive a power cut."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager
@@ -54,7 +43,11 @@ def atomic_path(path: Path) -> Iterator[Path]:
         with temporary.open("rb+") as file:
             os.fsync(file.fileno())
         temporary.replace(path)
-        sync_folder(path.parent)
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)  # the name survives a power cut too
+        finally:
+            os.close(folder)
     except BaseException as error:
         with suppress(OSError):  # the error that brought us here is the one to report
             temporary.unlink(missing_ok=True)

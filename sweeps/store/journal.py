@@ -78,9 +78,12 @@ class Journal(AbstractContextManager["Journal"]):
                         f"start anew with --fresh, or give another --out"
                     )
             if content.torn_bytes:
-                _cut_off(path, descriptor, content.whole_bytes)
-        except BaseException:
+                os.ftruncate(descriptor, content.whole_bytes)
+                os.fsync(descriptor)
+        except BaseException as error:
             os.close(descriptor)
+            if isinstance(error, OSError):
+                raise storage_error(path, error) from error
             raise
         return cls(path, descriptor, config, content)
 
@@ -135,14 +138,6 @@ class Journal(AbstractContextManager["Journal"]):
     def __exit__(self, *_: object) -> None:
         """Close it."""
         self.close()
-
-
-def _cut_off(path: Path, descriptor: int, size: int) -> None:
-    try:
-        os.ftruncate(descriptor, size)
-        os.fsync(descriptor)
-    except OSError as error:
-        raise storage_error(path, error) from error
 
 
 def lock_for_writing(path: Path) -> int:

@@ -29,6 +29,7 @@ from specgauge.sweeps.store.rows import (
     frame_of,
     plain,
     read_csv,
+    read_jsonl,
     read_mapping,
     read_table,
     row_of,
@@ -39,6 +40,7 @@ from specgauge.sweeps.store.schema import (
     Environment,
     JournalLine,
     PredictionRow,
+    PromptRow,
     RecommendationRow,
     ValidationRow,
     WarningRow,
@@ -68,16 +70,23 @@ MEASURED = frozenset(
 """What a run keeps beside its acceptance and its report; nothing else may be written in their place."""
 _RENAMED = "verification.csv"
 """What VALIDATION was called in an earlier release."""
+_WRITE_AGAIN = "delete it to have it written anew"
 
 Row = TypeVar("Row", PredictionRow, ValidationRow, RecommendationRow, WarningRow)
 
 
-def acceptance_file_name(pair: str, sampling: str) -> str:
-    """The name, within `acceptance/`, of the file of one pair and sampling setting.
+def acceptance_path(run: Path, pair: str, sampling: str) -> Path:
+    """The acceptance file of one pair and sampling setting in a run directory.
 
     Names have no `--` in them and no `-` at an end (the configuration sees to it), so no two files share a name.
     """
-    return f"{pair}--{sampling}.parquet"
+    return run / ACCEPTANCE / f"{pair}--{sampling}.parquet"
+
+
+def prompt_rows(run: Path) -> tuple[PromptRow, ...]:
+    """The prompts of every pair in a run directory; ValueError where their file is damaged."""
+    path = run / PROMPTS
+    return read_jsonl(path, PromptRow, path.read_bytes(), _WRITE_AGAIN) if path.is_file() else ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,7 +117,7 @@ class Run:
 
     def has_acceptance(self, pair: str, sampling: str) -> bool:
         """Whether the acceptance of this pair and sampling setting has been recorded."""
-        return (self.path / ACCEPTANCE / acceptance_file_name(pair, sampling)).is_file()
+        return acceptance_path(self.path, pair, sampling).is_file()
 
     def acceptance_of(self, pair: str, sampling: str) -> pd.DataFrame:
         """The recorded teacher-forced pass of one pair and sampling setting, one row per position.
@@ -116,7 +125,7 @@ class Run:
         Raises:
             ValueError: not recorded yet, or the file is damaged or foreign.
         """
-        path = self.path / ACCEPTANCE / acceptance_file_name(pair, sampling)
+        path = acceptance_path(self.path, pair, sampling)
         frame: pd.DataFrame = read_table(path, AcceptanceRow).to_pandas()
         if frame.empty:
             raise ValueError(f"{path}: holds no position; {MEASURE_AGAIN}")

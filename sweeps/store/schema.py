@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import field
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field, PlainSerializer, PlainValidator
 from pydantic.dataclasses import dataclass
@@ -23,7 +23,7 @@ from pydantic_core import PydanticCustomError
 from specgauge.configs.canonical import short_hash
 from specgauge.model.arms import TIMED, Arm, arm_forms
 from specgauge.model.checks import LARGEST_WHOLE, LONGEST_S, SHORTEST_S
-from specgauge.model.policies.policy import RoundPolicy
+from specgauge.model.policies.policy import GammaPolicy
 from specgauge.model.policies.tuning import policy_of, policy_record
 from specgauge.model.settings import Point, Setting
 
@@ -184,15 +184,6 @@ class AcceptanceRow:
     end_reason: Text
 
 
-class RolloutKey(NamedTuple):
-    """Whose chains of drafts off the target's text they are."""
-
-    pair: str
-    sampling: str
-    draft_sampling: str
-    acceptance_rule: str
-
-
 @dataclass(frozen=True, kw_only=True, config=OPEN)
 class RolloutRow:
     """A step of a draft chain that starts with a rejected draft: a row of rollouts.parquet."""
@@ -286,8 +277,8 @@ class RoundRow(DecodedKey):
     match_length: Whole | None
 
 
-def _policy(value: Any) -> RoundPolicy:
-    if isinstance(value, RoundPolicy):
+def _policy(value: Any) -> GammaPolicy:
+    if isinstance(value, GammaPolicy):
         return value
     if not isinstance(value, Mapping):
         raise expected("a mapping of a policy's kind and fields")
@@ -300,7 +291,7 @@ class TunedHalf:
 
     tuned_on: tuple[Whole, ...]
     """Numbers of the prompts that taught them; none of this half."""
-    policies: dict[str, Annotated[RoundPolicy, PlainValidator(_policy), PlainSerializer(policy_record)]]
+    policies: dict[str, Annotated[GammaPolicy, PlainValidator(_policy), PlainSerializer(policy_record)]]
 
 
 @dataclass(frozen=True, kw_only=True, config=EXACT)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from specgauge.model.arms import DECODED
+from specgauge.model.settings import Setting
 from specgauge.sweeps.store.rows import (
     START_ANEW,
     arrow_schema,
@@ -29,7 +30,6 @@ from specgauge.sweeps.store.rundir import POLICIES, REQUESTS, ROUNDS
 from specgauge.sweeps.store.schema import (
     DecodedKey,
     RequestRow,
-    RolloutKey,
     RolloutRow,
     RoundRow,
     TunedCell,
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
 _BLOCK = (*(field.name for field in fields(DecodedKey)), "block")
 """The columns that name a block."""
+_CHAINS_OF = ("pair", "sampling", "draft_sampling", "acceptance_rule")
+"""The columns that name a setting: draft chains do not depend on how forwards run."""
 _DECODE_AGAIN = f"delete {REQUESTS} and {ROUNDS} to decode again"
 
 
@@ -157,27 +159,26 @@ def read_decoded(path: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
     return requests.to_pandas(), rounds.to_pandas()
 
 
-def read_rollouts(path: Path) -> pd.DataFrame:
-    """The draft chains off the target's text, one row per step; no row where no draft is rejected.
+def read_rollouts(path: Path, setting: Setting | None = None) -> pd.DataFrame:
+    """The draft chains off the target's text, of a setting or of all, one row per step; none where none is rejected.
 
     Raises:
         ValueError: missing, truncated, not parquet, of another release, without a column, or with signals that no
             distribution has.
     """
     frame: pd.DataFrame = read_table(path, RolloutRow).to_pandas()
+    for name in () if setting is None else _CHAINS_OF:
+        frame = frame[frame[name] == getattr(setting, name)]
     return frame
 
 
-def has_rollouts(path: Path, key: RolloutKey) -> bool:
-    """Whether chains of `key` are kept; ValueError for a damaged file."""
-    if not path.is_file():
-        return False
-    frame = read_rollouts(path)
-    return bool((frame[list(RolloutKey._fields)] == list(key)).all(axis=1).any())
+def has_rollouts(path: Path, setting: Setting) -> bool:
+    """Whether chains of a setting are kept; ValueError for a damaged file."""
+    return path.is_file() and not read_rollouts(path, setting).empty
 
 
-def add_rollouts(path: Path, key: RolloutKey, chains: pd.DataFrame) -> None:
-    """Keep the chains of `key` beside those of others.
+def add_rollouts(path: Path, setting: Setting, chains: pd.DataFrame) -> None:
+    """Keep the chains of a setting beside those of others.
 
     Raises:
         ValueError: the file that is there is damaged.
@@ -185,7 +186,7 @@ def add_rollouts(path: Path, key: RolloutKey, chains: pd.DataFrame) -> None:
     """
     import pandas as pd
 
-    added = chains.assign(**key._asdict())
+    added = chains.assign(**{name: getattr(setting, name) for name in _CHAINS_OF})
     kept = [read_rollouts(path)] if path.is_file() else []
     write_table(path, RolloutRow, pd.concat([*kept, added], ignore_index=True))
 

@@ -15,28 +15,13 @@ from specgauge.bench.timing.blocks import BlockRecord
 from tests.bench.tiny_checkpoints import llama
 
 
-class TinyTokenizer:
-    """As much of a tokenizer as is asked for: a vocabulary of single ids."""
-
-    chat_template = None
-    eos_token_id = None
-
-    def __init__(self, size: int) -> None:
-        self.size = size
-
-    def get_vocab(self) -> dict[str, int]:
-        return {f"token {i}": i for i in range(self.size)}
-
-
-def loaded(
-    network: Any, *, vocabulary: int, max_context: int | None, name: str = "tiny", eos: Sequence[int] = ()
-) -> LoadedModel:
-    """A network on the CPU as a loaded model."""
-    tokenizer: Any = TinyTokenizer(vocabulary)
+def loaded(network: Any, *, max_context: int | None, name: str = "tiny", eos: Sequence[int] = ()) -> LoadedModel:
+    """A network on the CPU as a loaded model, without a tokenizer."""
+    no_tokenizer: Any = None
     return LoadedModel(
         name=name,
         model=network,
-        tokenizer=tokenizer,
+        tokenizer=no_tokenizer,
         device=torch.device("cpu"),
         max_context=max_context,
         eos_token_ids=tuple(eos),
@@ -66,7 +51,7 @@ def tiny_model() -> Callable[..., LoadedModel]:
     ) -> LoadedModel:
         own = {"num_hidden_layers": layers, "max_position_embeddings": max_context, "initializer_range": scale}
         model = llama(vocabulary, seed=seed, bos_token_id=None, eos_token_id=None, **own)
-        return loaded(exact(model), vocabulary=vocabulary, max_context=max_context, name=name, eos=eos)
+        return loaded(exact(model), max_context=max_context, name=name, eos=eos)
 
     return make
 
@@ -102,40 +87,6 @@ class FakeClock:
 
     def elapsed_s(self, start: float, end: float) -> float:
         return end - start
-
-
-@pytest.fixture
-def make_clock() -> Callable[[FakeDevice, bool], FakeClock]:
-    return FakeClock
-
-
-@pytest.fixture
-def fake_device() -> FakeDevice:
-    return FakeDevice()
-
-
-@pytest.fixture(params=[True, False], ids=["host marks", "event marks"])
-def fake_clock(fake_device: FakeDevice, request: pytest.FixtureRequest) -> FakeClock:
-    return FakeClock(fake_device, marks_on_host=request.param)
-
-
-class LoggingClock:
-    """Notes marks and waits, among whatever else is noted; a second from mark to mark."""
-
-    marks_on_host = False
-
-    def __init__(self) -> None:
-        self.lines: list[Any] = []
-
-    def synchronize(self) -> None:
-        self.lines.append("wait")
-
-    def mark(self) -> int:
-        self.lines.append("mark")
-        return self.lines.count("mark")
-
-    def elapsed_s(self, start: int, end: int) -> float:
-        return float(end - start)
 
 
 class MemoryJournal:

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
+
 from specgauge.bench.decoding.decoder import SpeculativeDecoder
 from specgauge.bench.decoding.drafters import Drafter, ModelDrafter
 from specgauge.bench.decoding.plain import decode_plain
 from specgauge.bench.decoding.records import Decoded, PromptBatch, Text
+from specgauge.bench.decoding.sampling import History, probabilities
 from specgauge.bench.models.pair import LoadedModel
 from specgauge.model.sampling import SamplingSettings
 
@@ -67,3 +70,15 @@ def plain(
 ) -> list[Text]:
     """The same batch by the plain loop."""
     return decode_plain(target, batch_of(prompts, new, **numbered), settings, seed=seed).texts
+
+
+def next_probs(
+    model: LoadedModel, history: list[int], settings: SamplingSettings, vocabulary: int = 11
+) -> torch.Tensor:
+    """(V,) the chain's distribution after a history, from one forward without a cache."""
+    network = model.model
+    ids = torch.tensor([history])
+    logits = torch.full((vocabulary,), -torch.inf, dtype=torch.float64)
+    found = network(ids.clamp(max=model.vocabulary_rows - 1), use_cache=False).logits[0, -1]
+    logits[: found.shape[0]] = found
+    return probabilities(logits, settings, History(1, vocabulary, logits.device).update([history])[0])

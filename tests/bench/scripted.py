@@ -12,6 +12,7 @@ from torch import Tensor
 from specgauge.bench.decoding.drafters import NO_LIMIT, EarlyStopCheck, Proposal
 from specgauge.bench.decoding.records import Text
 from specgauge.bench.models.pair import LoadedModel
+from specgauge.model.policies.policy import GammaPolicy
 from tests.bench.conftest import loaded
 
 LogitsOf = Callable[[Tensor, Tensor], Tensor]
@@ -53,7 +54,7 @@ def scripted(
     max_context: int | None = None,
 ) -> LoadedModel:
     network: Any = ScriptedNetwork(logits_of, vocabulary, max_context)
-    return loaded(network, vocabulary=vocabulary, max_context=max_context, name=name, eos=eos)
+    return loaded(network, max_context=max_context, name=name, eos=eos)
 
 
 def text_of(script: Sequence[int], prompt_tokens: int, vocabulary: int) -> LogitsOf:
@@ -138,7 +139,7 @@ class GivenDrafter:
         return NO_LIMIT
 
 
-class Trace:
+class Trace(GammaPolicy):
     """A policy of the given γ in turn; goes on while `until` says so, notes everything it is asked and told."""
 
     def __init__(self, *gammas: int, until: Callable[[int], bool] = lambda _: True, reads_signals: bool = True) -> None:

@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from specgauge.bench.acceptance.teacher_forced import measure_acceptance
-from specgauge.bench.models.modes import pair_in_mode
-from specgauge.bench.models.pair import load_pair
+from specgauge.bench.models.pair import load_pair, pair_in_mode
 from specgauge.bench.models.static_graphs import no_compilation
 from specgauge.bench.prompts import encode_prompts, read_prompts
 from specgauge.configs.fields import Mode
@@ -28,24 +27,24 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize("draft", ["{model: embedded, device: cuda}", "ngram", "{layers: 4}"])
-def test_a_whole_run_on_cuda(tmp_path: Path, draft: str) -> None:
-    config = load_config(
-        "quickstart",
-        [
-            "pairs[0].target.device=cuda",
-            f"pairs[0].draft={draft}",
-            "workload.limit=4",
-            "grid.context=[64]",
-            "grid.gamma=1:3",
-            "precision.max_blocks=3",
-        ],
-    )
-    assert run(config, out=tmp_path / "run") == 0
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ["pairs[0].target.device=cuda", "pairs[0].draft={model: embedded, device: cuda}"],
+        ["pairs[0].target.device=cuda", "pairs[0].draft=ngram"],
+        ["pairs[0].target.device=cuda", "pairs[0].draft={layers: 4}"],
+        ["mode=cuda_graph", "grid.context=[64,128]"],
+    ],
+)
+def test_a_whole_run_on_cuda(tmp_path: Path, settings: list[str]) -> None:
+    small = ["workload.limit=4", "grid.context=[64]", "grid.gamma=1:3", "precision.max_blocks=3"]
+    assert run(load_config("quickstart", [*small, *settings]), out=tmp_path / "run") == 0
     finished = Run.open(tmp_path / "run")
-    assert {line.status for line in finished.journal()} == {"ok"}
+    lines = finished.journal()
+    assert {line.status for line in lines} == {"ok"}
     assert finished.environment["device"] == torch.cuda.get_device_name(0)
     assert (finished.predictions()["speedup"] > 0).all()
+    assert ("mode=cuda_graph" in settings) == (sum(line.notes.get("graphs_built", 0) for line in lines) > 0)
 
 
 @pytest.mark.parametrize("mode", ["compile", "cuda_graph"])
@@ -65,14 +64,6 @@ def test_modes_decode_the_same_text_and_are_built_once(mode: Mode) -> None:
                 decoded = decoder.run(batch_of(prompts, new), gamma=3)
                 found.append([text.tokens for text in decoded.texts])
     assert all(tokens == found[0] for tokens in found)
-
-
-def test_a_whole_run_with_cuda_graphs(tmp_path: Path) -> None:
-    settings = ["workload.limit=4", "grid.context=[64,128]", "grid.gamma=1:3", "precision.max_blocks=3"]
-    assert run(load_config("quickstart", [*settings, "mode=cuda_graph"]), out=tmp_path / "run") == 0
-    lines = Run.open(tmp_path / "run").journal()
-    assert {line.status for line in lines} == {"ok"}
-    assert sum(line.notes["graphs_built"] for line in lines) > 0
 
 
 def test_both_devices_see_the_same_probabilities() -> None:

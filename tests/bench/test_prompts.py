@@ -7,9 +7,10 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models
 from transformers import PreTrainedTokenizerFast
@@ -46,17 +47,12 @@ def workload(path: Path | str, **settings: Any) -> WorkloadConfig:
     return WorkloadConfig(prompts=str(path), **settings)
 
 
-def plain(text: str, category: str | None = None) -> Prompt:
-    return Prompt(text=text, messages=({"role": "user", "content": text},), is_chat=False, category=category)
-
-
 def chat(*messages: tuple[str, str], category: str | None = None) -> Prompt:
-    return Prompt(
-        text="\n\n".join(content for _, content in messages),
-        messages=tuple({"role": role, "content": content} for role, content in messages),
-        is_chat=True,
-        category=category,
-    )
+    return Prompt(messages=tuple({"role": role, "content": content} for role, content in messages), category=category)
+
+
+def plain(text: str, category: str | None = None) -> Prompt:
+    return chat(("user", text), category=category)
 
 
 HUMAN = {"from": "human", "value": "Hi"}
@@ -65,14 +61,13 @@ SYSTEM = {"from": "system", "value": "Be brief"}
 SKIPPED: list[list[dict[str, str]]] = [[ANSWER, HUMAN], [], [SYSTEM], [{"from": "human", "value": " "}]]
 
 
-@pytest.mark.parametrize(
-    ("row", "expected"),
-    [
+FORMS: dict[str, list[tuple[dict[str, Any], Prompt]]] = {
+    "jsonl": [
         ({"prompt": "Say it"}, plain("Say it")),
         ({"text": "Once upon"}, plain("Once upon")),
         ({"prompt": "a", "text": "b", "category": "qa"}, plain("a", "qa")),
         ({"prompt": " kept as it is\n"}, plain(" kept as it is\n")),
-        ({"messages": [{"role": "user", "content": "Hi"}]}, chat(("user", "Hi"))),
+        ({"messages": [{"role": "user", "content": "Hi"}]}, plain("Hi")),
         (
             {
                 "messages": [
@@ -85,32 +80,37 @@ SKIPPED: list[list[dict[str, str]]] = [[ANSWER, HUMAN], [], [SYSTEM], [{"from": 
             },
             chat(("system", "Be brief"), ("user", "Hi")),
         ),
+    ],
+    "spec-bench": [
         (
             {"question_id": 81, "category": "writing", "turns": ["First", "Second"], "reference": []},
-            chat(("user", "First"), category="writing"),
+            plain("First", "writing"),
         ),
-        ({"id": "x", "conversations": [HUMAN, ANSWER, HUMAN]}, chat(("user", "Hi"))),
+    ],
+    "sharegpt": [
+        ({"id": "x", "conversations": [HUMAN, ANSWER, HUMAN]}, plain("Hi")),
         ({"conversations": [SYSTEM, HUMAN, ANSWER]}, chat(("system", "Be brief"), ("user", "Hi"))),
         ({"conversations": [{"from": "user", "value": "Hi"}, HUMAN]}, chat(("user", "Hi"), ("user", "Hi"))),
-        ({"conversations": [{"from": "human", "value": "  "}, HUMAN]}, chat(("user", "Hi"))),
+        ({"conversations": [{"from": "human", "value": "  "}, HUMAN]}, plain("Hi")),
     ],
-)
+}
+
+
+@pytest.mark.parametrize(("form", "row", "expected"), [(form, *case) for form in FORMS for case in FORMS[form]])
 @pytest.mark.parametrize("as_list", [False, True], ids=["lines", "list"])
-def test_every_form_is_told_by_its_content(write: Write, row: Any, expected: Prompt, as_list: bool) -> None:
-    assert read_prompts(workload(write(json.dumps([row]) if as_list else [row]))) == [expected]
+def test_every_form_is_told_by_its_content_or_asked_for(
+    write: Write, form: Any, row: Any, expected: Prompt, as_list: bool
+) -> None:
+    path = write(json.dumps([row]) if as_list else [row])
+    assert read_prompts(workload(path)) == read_prompts(workload(path, format=form)) == [expected]
 
 
-@pytest.mark.parametrize(
-    ("form", "row"),
-    [("jsonl", {"prompt": "a"}), ("spec-bench", {"turns": ["a"]}), ("sharegpt", {"conversations": [HUMAN]})],
-)
-def test_a_form_that_is_asked_for_is_taken(write: Write, form: Any, row: Any) -> None:
-    assert len(read_prompts(workload(write([row]), format=form))) == 1
-
-
-def test_forms_may_mix_and_order_stays(write: Write) -> None:
-    path = write([{"prompt": "1"}, {"turns": ["2"]}, {"conversations": [HUMAN]}])
-    assert [prompt.text for prompt in read_prompts(workload(path))] == ["1", "2", "Hi"]
+@pytest.mark.parametrize(("limit", "count"), [(1, 1), (3, 3), (9, 3), (None, 3)])
+def test_forms_may_mix_and_the_limit_takes_the_first(write: Write, limit: int | None, count: int) -> None:
+    """What lies past the limit is not read."""
+    rows: list[Any] = [{"prompt": "1"}, {"turns": ["2"]}, {"conversations": [SYSTEM, HUMAN]}]
+    path = write([*rows, {"prompt": 4}] if limit == count else rows)
+    assert [p.text for p in read_prompts(workload(path, limit=limit))] == ["1", "2", "Be brief\n\nHi"][:count]
 
 
 def under(name: str, *values: Any) -> list[dict[str, Any]]:
@@ -132,7 +132,7 @@ ROWS: list[Any] = [
     *under("turns", [], "a", [1], [""]),
     *under("conversations", {}, ["Hi"], [{"from": "human"}], [{"from": "human", "value": None}]),
 ]
-FORMS: list[tuple[Any, Any]] = [
+OTHER_FORMS: list[tuple[Any, Any]] = [
     ("jsonl", {"turns": ["a"]}),
     ("jsonl", {}),
     ("spec-bench", {"prompt": "a"}),
@@ -172,7 +172,7 @@ def test_every_fault_of_a_file_gets_its_line(
         listed = write(json.dumps([{"prompt": "fine"}, row]), "prompts.json")
         assert refuse("", listed) == line.replace("prompts.jsonl:2", "prompts.json: row 1")
         del shown[-1]
-    for form, row in FORMS:
+    for form, row in OTHER_FORMS:
         refuse(f"{json.dumps(row)} as {form}", write([row]), format=form)
     for content in FILES:
         refuse(repr(content[:40]), write(content))
@@ -181,56 +181,28 @@ def test_every_fault_of_a_file_gets_its_line(
     (tmp_path / "folder").mkdir()
     refuse("a directory", tmp_path / "folder")
 
-    def fail(path: Path) -> bytes:
-        raise PermissionError(13, "Permission denied", str(path))
-
-    monkeypatch.setattr(Path, "read_bytes", fail)
+    monkeypatch.setattr(Path, "read_bytes", Mock(side_effect=PermissionError(13, "Permission denied")))
     refuse("a file that cannot be read", write([{"prompt": "a"}]))
     snapshot("bench_prompt_errors", "".join(shown))
 
 
-def test_a_home_directory_is_found(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = write([{"prompt": "a"}])
+def test_prompts_at_home_and_those_of_the_package_are_found(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write([{"prompt": "shipped", "category": "story"}])
     monkeypatch.setenv("HOME", str(path.parent))
-    assert read_prompts(workload("~/prompts.jsonl")) == [plain("a")]
-
-
-def test_the_embedded_prompts_are_a_file_of_the_package(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prompts_module, "EMBEDDED_PROMPTS", write([{"prompt": "shipped", "category": "story"}]))
-    assert read_prompts(WorkloadConfig()) == [plain("shipped", "story")]
-
-
-@pytest.mark.parametrize(("limit", "count"), [(1, 1), (3, 3), (4, 4), (9, 4), (None, 4)])
-def test_the_limit_takes_the_first_prompts(write: Write, limit: int | None, count: int) -> None:
-    path = write([{"prompt": str(number)} for number in range(4)])
-    assert [p.text for p in read_prompts(workload(path, limit=limit))] == [str(number) for number in range(count)]
-
-
-def test_rows_past_the_limit_are_not_read(write: Write) -> None:
-    assert read_prompts(workload(write([{"prompt": "a"}, {"prompt": 1}]), limit=1)) == [plain("a")]
+    monkeypatch.setattr(prompts_module, "EMBEDDED_PROMPTS", path)
+    for named in (workload("~/prompts.jsonl"), WorkloadConfig()):
+        assert read_prompts(named) == [plain("shipped", "story")]
 
 
 def test_conversations_that_do_not_start_with_the_user_are_skipped_and_told(write: Write) -> None:
-    path = write([{"conversations": turns} for turns in [*SKIPPED, [HUMAN, ANSWER]]])
-    told: list[str] = []
-    assert read_prompts(workload(path), told.append) == [chat(("user", "Hi"))]
-    assert told == [f"{path}: skipped 4 of 5 conversations, which do not start with the user"]
-    path, told = write([{"conversations": turns} for turns in [[ANSWER], [HUMAN], [ANSWER], [HUMAN], [HUMAN]]]), []
-    assert len(read_prompts(workload(path, limit=2), told.append)) == 2
-    assert told == [f"{path}: skipped 2 of 4 conversations, which do not start with the user"]
-    path, told = write([{"conversations": [HUMAN]}]), []
-    assert read_prompts(workload(path), told.append)
-    assert told == []
-
-
-@pytest.mark.parametrize(
-    "separator", ["\u2028", "\u2029", "\u0085", "\x7f", "\u00a0", "🙂", "e\u0301", "\ufeff", "العربية"]
-)
-def test_characters_inside_a_text_do_not_end_its_line(write: Write, separator: str) -> None:
-    text = f"one{separator}two"
-    path = write([{"prompt": text}, {"prompt": "next"}])
-    assert separator.encode() in path.read_bytes()
-    assert read_prompts(workload(path)) == [plain(text), plain("next")]
+    for conversations, limit, count, skipped in (
+        ([*SKIPPED, [HUMAN, ANSWER]], None, 1, ["4 of 5"]),
+        ([[ANSWER], [HUMAN], [ANSWER], [HUMAN], [HUMAN]], 2, 2, ["2 of 4"]),
+        ([[HUMAN]], None, 1, []),
+    ):
+        path, told = write([{"conversations": turns} for turns in conversations]), list[str]()
+        assert read_prompts(workload(path, limit=limit), told.append) == [plain("Hi")] * count
+        assert told == [f"{path}: skipped {n} conversations, which do not start with the user" for n in skipped]
 
 
 @pytest.mark.parametrize(
@@ -247,6 +219,7 @@ def test_files_of_other_systems_and_sizes(write: Write, content: bytes | str, te
     assert read_prompts(workload(write(content))) == [plain(text) for text in texts]
 
 
+@example(texts=[f"one{inside}two" for inside in "\u2028\u2029\u0085\x7f\u00a0\ufeff\u0301🙂"])
 @given(
     texts=st.lists(
         st.text(st.characters(exclude_categories=["Cs"])).filter(lambda t: t.strip()), min_size=1, max_size=5
@@ -285,22 +258,15 @@ def encode(prompt: Prompt, tokenizer: Any, when: str = "auto") -> list[int]:
     return ids
 
 
-@pytest.mark.parametrize(
-    ("when", "template", "expected"),
-    [
-        ("auto", TEMPLATE, [2, 4, 5, 99]),
-        ("always", TEMPLATE, [2, 4, 5, 99]),
-        ("never", TEMPLATE, [2, 4, 5]),
-        ("auto", None, [2, 4, 5]),
-        ("never", None, [2, 4, 5]),
-    ],
-)
-@pytest.mark.parametrize("prompt", [plain("w1 w2"), chat(("user", "w1 w2"))], ids=["plain", "chat"])
-def test_the_chat_template_is_applied_where_there_is_one(
-    when: str, template: str | None, expected: list[int], prompt: Prompt
-) -> None:
+def test_the_chat_template_is_applied_where_there_is_one() -> None:
     """Under a template that writes <s> itself and a tokenizer that would put another before, there is exactly one."""
-    assert encode(prompt, word_tokenizer(template=template, begins=True), when) == expected
+    for template, when, expected in (
+        (TEMPLATE, ("auto", "always"), [2, 4, 5, 99]),
+        (TEMPLATE, ("never",), [2, 4, 5]),
+        (None, ("auto", "never"), [2, 4, 5]),
+    ):
+        tokenizer = word_tokenizer(template=template, begins=True)
+        assert [encode(plain("w1 w2"), tokenizer, one) for one in when] == [expected] * len(when)
 
 
 SYSTEM_FIRST = [plain("w1"), chat(("system", "w1"), ("user", "w2"))]

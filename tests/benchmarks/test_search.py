@@ -38,15 +38,10 @@ def test_blocks_take_what_they_should_and_cost_the_forwards_before_them() -> Non
     assert made.block_s("draft_catch_up").tolist() == [[0.5]] * SAMPLES
     assert made.block_s("verify:2").tolist() == [[2.0]] * SAMPLES
     assert made.clock_s == pytest.approx(SAMPLES * (2.0 + 0.5 + 1.25 + 0.5 + 1.0 + 2.0 + 0.25))
+    assert made.loss(0) == pytest.approx(1 - (0.25 + 1.0 + 0.5 * 0.25) / 1.5)
     # decode, draft, catch-up and two γ, three blocks each
     every_arm = SAMPLES * (2.0 + 1.75 + 1.5 + 1.25 + 2.25)
     assert exhaustive_cost_s(made, relative_ci=0.005) == pytest.approx(3 * every_arm)
-
-
-def test_the_truth_is_that_of_the_model() -> None:
-    speedups = [1.5 / (0.25 + 1.0 + 0.5 * 0.25), 1.75 / (0.5 + 2.0 + 0.25 * 0.25)]
-    assert device().speedups == pytest.approx(speedups)
-    assert [device().loss(gamma) for gamma in (0, 1)] == pytest.approx([1 - 1 / speedups[0], 0.0])
 
 
 def test_a_machine_warms_up_or_throttles() -> None:

@@ -31,13 +31,10 @@ ACCEPTANCE = ("alpha", "rates", "conditional_rates", "counts", "histogram", "tok
     [
         (parse_duration_s, "19.05ms", 0.01905),
         (parse_duration_s, "0.5 s", 0.5),
-        (parse_duration_s, "120us", 0.00012),
         (parse_duration_s, "120µs", 0.00012),
         (parse_duration_s, "120 μs", 0.00012),
         (parse_duration_s, "80ns", 8e-8),
-        (parse_duration_s, "1.5", 1.5),
         (parse_duration_s, " 2e-3 ", 0.002),
-        (parse_duration_s, ".5ms", 0.0005),
         (parse_duration_s, "0", 0.0),
         (parse_durations_s, "1ms, 2 s,3", [0.001, 2.0, 3.0]),
         (parse_numbers, ".2, .4,-1e1", [0.2, 0.4, -10.0]),
@@ -66,11 +63,10 @@ def test_a_duration_below_0_is_read_where_it_may_be_one() -> None:
         parse_duration_s("-0.3ms", "--t-draft")
 
 
-def given_by(name: str, value: Any, gamma: str | None = None) -> Any:
-    return parse_acceptance({**dict.fromkeys(ACCEPTANCE), name: value}, gamma)
-
-
 def test_each_acceptance_option_gives_its_profile_and_its_gammas() -> None:
+    def given_by(name: str, value: Any, gamma: str | None = None) -> Any:
+        return parse_acceptance({**dict.fromkeys(ACCEPTANCE), name: value}, gamma)
+
     alpha = given_by("alpha", 0.5)
     assert (alpha.gammas, alpha.inputs) == ([1, 2, 3, 4, 5, 6, 7, 8], {"alpha": 0.5})
     for name, text in (("rates", ".75,.5,.25"), ("counts", "4:3,2,1"), ("histogram", "1,1,1,1")):
@@ -125,6 +121,7 @@ def test_empty_cells_and_absent_columns_are_unknown(tmp_path: Path) -> None:
         ("gamma\n1\n\n1.5\n", "cells.csv, line 4, gamma"),
         ("gamma\nnan\n", "cells.csv, line 2, gamma"),
         ("gamma\n1_0\n", "cells.csv, line 2, gamma"),
+        ("gamma\n٣\n", "cells.csv, line 2, gamma"),
         ("gamma,t_decode_s\n,1\n", "cells.csv, line 2, gamma"),
         ("gamma,t_decode_s\n1,1e999\n", "cells.csv, line 2, t_decode_s"),
     ],

@@ -24,12 +24,8 @@ def test_one_alpha_by_gamma(document: Document) -> None:
     found = document("predict", "--alpha", ".8", *TIMES)
     assert [row["gamma"] for row in found["rows"]] == [1, 2, 3, 4, 5, 6, 7, 8]
     row = found["rows"][0]
-    assert (row["alpha"], row["t_decode_s"], row["t_verify_s"], row["t_verify_provenance"]) == (
-        0.8,
-        1,
-        1,
-        "assumed flat",
-    )
+    inputs = ("alpha", "t_decode_s", "t_verify_s", "t_verify_provenance")
+    assert [row[name] for name in inputs] == [0.8, 1, 1, "assumed flat"]
     assert row["tokens_per_round"] == pytest.approx(1.8, rel=1e-15)
     assert row["speedup"] == pytest.approx(1.8 / 1.1, rel=1e-15)
     assert row["break_even_alpha"] == pytest.approx(0.1, rel=1e-12)
@@ -38,16 +34,6 @@ def test_one_alpha_by_gamma(document: Document) -> None:
         assert (level["best_gamma"], level["recommended_gamma"]) == (6, 5)
     assert found["speculation_pays"] is True
     assert found["label"] == "optimistic: overhead not measured"
-
-
-def test_units_are_read(document: Document) -> None:
-    found = document(
-        *("predict", "--alpha", ".8", "--gamma", "5"),
-        *("--t-decode", "19.05ms", "--t-draft", "1.614ms", "--t-verify", "41.08ms"),
-    )
-    (row,) = found["rows"]
-    assert row["speedup"] == pytest.approx((1 - 0.8**6) / 0.2 * 19.05 / (5 * 1.614 + 41.08), rel=1e-12)
-    assert (found["best_gamma"], row["recommended_gamma"], row["t_verify_provenance"]) == (None, None, "given")
 
 
 def test_lists_by_gamma_overhead_catch_up_and_batch(document: Document) -> None:
@@ -69,6 +55,7 @@ def test_an_overhead_below_0_makes_no_round_shorter_than_its_verification(
 ) -> None:
     times = ("--t-decode", "1", "--t-draft", ".25", "--t-verify", "2", "--t-overhead", f"{1e3 * overhead_s}ms")
     (row,) = document("predict", "--alpha", ".5", "--gamma", "2", *times)["rows"]
+    assert (row["best_gamma"], row["recommended_gamma"], row["t_verify_provenance"]) == (None, None, "given")
     table = "gamma,t_decode_s,t_draft_s,t_verify_s,acceptance_rate,t_overhead_s\n2,1,.25,2,.5," + f"{overhead_s}\n"
     for found in (row, *predicted(document, table)["rows"]):
         assert (found["t_overhead_s"], found["t_round_s"], found["speedup"]) == (overhead_s, round_s, 1.75 / round_s)
@@ -106,36 +93,31 @@ def test_sensitivities_know_that_a_lookup_has_one_step(document: Document, optio
 
 
 def test_counts_and_one_alpha_that_misleads(document: Document) -> None:
-    totals = document("predict", "--counts", "208/260/52", "--gamma", "5", *TIMES)
-    assert totals["rows"][0]["tokens_per_round"] == pytest.approx(5.0)
     counts = document("predict", "--counts", "9:6,5", "--gamma", "1:3", *TIMES)
     assert [row["acceptance_provenance"] for row in counts["rows"]] == ["interpolated", "measured", "extrapolated"]
     assert document("predict", "--rates", ".5,.5", *TIMES)["one_alpha"]["misleads"] is True
 
 
 @pytest.mark.parametrize(
-    ("t_decode", "t_verify", "t_draft", "parts"),
+    ("t_decode", "t_verify", "t_draft", "others", "parts"),
     [
-        ("19.05", ".041", ".0016", ["T_verify"]),
-        (".01905", "41", ".0016", ["T_verify"]),
-        (".01905", ".041", "1.6", ["C"]),
-        ("1", ".49", ".1", ["T_verify"]),
-        ("1", ".5", "10", []),
-        ("1", "20", "0", []),
-        ("1", "20.1", "0", ["T_verify"]),
-        ("1", "1", "20.1", ["C"]),
+        ("19.05", ".041", ".0016", (), ["T_verify"]),
+        (".01905", "41", ".0016", (), ["T_verify"]),
+        (".01905", ".041", "1.6", (), ["C"]),
+        ("1", ".49", ".1", (), ["T_verify"]),
+        ("1", ".5", "10", (), []),
+        ("1", "20", "0", (), []),
+        ("1", "20.1", "0", (), ["T_verify"]),
+        ("1", "1", "20.1", (), ["C"]),
+        ("1", "1", ".1", ("--t-draft-catch-up", "21", "--t-overhead", "30"), ["the", "overhead"]),
     ],
 )
 def test_a_time_without_its_unit_is_pointed_out(
-    command: Run, t_decode: str, t_verify: str, t_draft: str, parts: list[str]
+    command: Run, t_decode: str, t_verify: str, t_draft: str, others: tuple[str, ...], parts: list[str]
 ) -> None:
-    out = command("predict", "--alpha", ".8", "--t-decode", t_decode, "--t-verify", t_verify, "--t-draft", t_draft)[1]
+    times = ("--t-decode", t_decode, "--t-verify", t_verify, "--t-draft", t_draft, *others)
+    out = command("predict", "--alpha", ".8", *times)[1]
     assert [line.split()[0] for line in out.splitlines() if "check the units" in line] == parts
-
-
-def test_so_is_one_of_a_part_that_may_be_left_out(command: Run) -> None:
-    out = command("predict", "--alpha", ".8", *TIMES, "--t-draft-catch-up", "21", "--t-overhead", "30")[1]
-    assert out.count("check the units") == 2
 
 
 def test_acceptance_of_a_run(document: Document, command: Run) -> None:
@@ -201,7 +183,6 @@ def test_rows_of_a_table(document: Document) -> None:
         ("A,2,5e-324,.5,1,2,", "line 2, t_decode_s: expected a number of at least 1e-30 and up to 1e+12, got 5e-324"),
         ("A,2,1,.5,1,2,1e-308", "line 2, speedup_measured: expected a number of at least 1e-06 and up to 1e+06,"),
         ("A,2,1,.5,1,2,1e308", "line 2, speedup_measured: expected a number of at least 1e-06 and up to 1e+06,"),
-        ("A,2,1,.5,1,٣,", "line 2, tokens_per_round: expected a number of at least 1, or nothing, got '٣'"),
     ],
 )
 def test_numbers_of_a_table_that_nothing_measures(command: Run, row: str, expected: str) -> None:

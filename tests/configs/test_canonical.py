@@ -8,11 +8,7 @@ from specgauge.configs.canonical import canonical_json, short_hash, strict_loads
 
 def test_order_of_keys_does_not_matter() -> None:
     assert canonical_json({"b": 1, "a": [True, None]}) == '{"a":[true,null],"b":1}'
-    assert short_hash({"b": 1, "a": 2}) == short_hash({"a": 2, "b": 1})
-
-
-def test_hash_is_the_head_of_sha256() -> None:
-    assert short_hash({}) == hashlib.sha256(b"{}").hexdigest()[:12]
+    assert short_hash({"b": 1, "a": 2}) == hashlib.sha256(b'{"a":2,"b":1}').hexdigest()[:12]
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])

@@ -96,31 +96,19 @@ def test_a_model_folder_or_its_config_file(tmp_path: Path) -> None:
     ("load", "text", "line"),
     [
         (load_hardware, GOOD.replace("link_b", "lnk_b"), ":5: unknown key 'lnk_bandwidth_bytes_per_s'; did you mean "),
-        (load_hardware, GOOD.replace("name: box\n", ""), ":1: missing key 'name': expected text"),
-        (
-            load_hardware,
-            GOOD.replace(", source: s}\nmemory", "}\nmemory"),
-            ":3: missing key 'source' in memory_bytes: ",
-        ),
+        (load_hardware, GOOD.replace("8e9, source: s", "8e9"), ":3: missing key 'source' in memory_bytes: "),
         (load_hardware, GOOD.replace("8e9", "-1"), ":3: memory_bytes.value: expected a number above 0, got -1"),
         (load_hardware, GOOD.replace("e: 4", "e: 4.5"), ":6: multiprocessors.value: expected an integer above 0, got "),
-        (load_hardware, GOOD.replace("name", "name: a\nname"), ":2: key 'name' is given twice, first at line 1"),
         (load_hardware, "", ":1: expected a mapping with the keys name, description, memory_bytes"),
         (load_shape, "[1]", ": expected the mapping of a transformers config.json, got a list"),
         (load_shape, "{\n  'a': 1}", ":2: not valid JSON: Expecting property name enclosed in double quotes"),
         (load_shape, "", ":1: not valid JSON: Expecting value"),
-        (
-            load_shape,
-            "[" * 100_000,
-            ": expected the mapping of a transformers config.json, got maximum recursion depth",
-        ),
+        (load_shape, "[" * 100_000, ": expected the mapping of a transformers config.json, got maximum recursion"),
         (load_shape, "9" * 5_000, ": expected the mapping of a transformers config.json, got Exceeds the li"),
-        (load_shape, b"\xff\xfe", ":1: expected a UTF-8 text file, got bytes that are not UTF-8"),
     ],
 )
-def test_a_file_that_is_wrong(tmp_path: Path, load: Callable[[Path], object], text: str | bytes, line: str) -> None:
-    path = tmp_path / "file"
-    path.write_bytes(text.encode() if isinstance(text, str) else text)
+def test_a_file_that_is_wrong(tmp_path: Path, load: Callable[[Path], object], text: str, line: str) -> None:
+    path = write(tmp_path, text)
     with pytest.raises(ConfigError) as error:
         load(path)
     assert str(error.value).startswith(f"{path}{line}")

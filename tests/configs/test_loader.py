@@ -10,14 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specgauge.configs.errors import ConfigError
-from specgauge.configs.loader import (
-    EFFORT,
-    config_hash,
-    config_to_yaml,
-    load_config,
-    shipped_configs,
-    shipped_text,
-)
+from specgauge.configs.loader import EFFORT, config_hash, config_to_yaml, load_config, shipped_configs, shipped_text
 from specgauge.configs.schema import Config
 from tests.configs.texts import MINIMAL, error_of, write
 
@@ -101,32 +94,21 @@ def test_effort_does_not_change_the_hash() -> None:
 
 
 def test_every_field_but_the_name_changes_the_hash() -> None:
-    changes: dict[str, str] = {
-        "workload.max_new_tokens": "65",
-        "sampling": "[{name: greedy, temperature: 0}]",
-        "draft_sampling": "greedy",
-        "acceptance_rule": "match",
-        "grid.gamma": "1",
-        "precision.confidence": "0.8",
-        "threads": "2",
-        "seed": "1",
-        "mode": "compile",
-        "acceptance.chunk": "64",
-        "validate.prompts": "5",
-        "validate.baseline_blocks": "7",
-        "pairs[0].name": "other",
-        "limits.memory": "1",
-    }
-    hashes = {config_hash(load_config("quickstart", [f"{field}={value}"])) for field, value in changes.items()}
+    changes = [
+        *("workload.max_new_tokens=65", "sampling=[{name: greedy, temperature: 0}]", "draft_sampling=greedy"),
+        *("acceptance_rule=match", "grid.gamma=1", "grid.gamma={max: 6, search: adaptive}", "precision.confidence=0.8"),
+        *("threads=2", "seed=1", "mode=compile", "acceptance.chunk=64", "limits.memory=1"),
+        *("validate.prompts=5", "validate.baseline_blocks=7", "pairs[0].name=other", "pairs[0].draft=ngram"),
+        *(f"pairs[0].draft={draft}" for draft in ("{ngram: {longest: 2}}", "{layers: 1}", "{layers: 2}")),
+    ]
+    hashes = {config_hash(load_config("quickstart", [change])) for change in changes}
     assert len(hashes | {config_hash(load_config("quickstart"))}) == len(changes) + 1
-    sections = {re.split(r"[.\[]", field)[0] for field in changes}
+    sections = {re.split(r"[.\[=]", change)[0] for change in changes}
     assert sections | {"name"} == {field.alias or name for name, field in Config.model_fields.items()}
 
 
 def test_the_section_that_decodes_end_to_end_is_written_as_validate() -> None:
-    config = load_config("quickstart")
-    assert "\nvalidate: {gamma: recommended, " in config_to_yaml(config)
-    assert Config.model_validate(config.model_dump()) == config
+    assert "\nvalidate: {gamma: recommended, " in config_to_yaml(load_config("quickstart"))
     content = load_config("gpu").model_dump(mode="json")
     assert "validation" not in content
     assert json.loads(json.dumps(content, allow_nan=False)) == content
@@ -217,12 +199,8 @@ def test_the_shipped_configurations() -> None:
     assert [load_config(name).name for name in shipped_configs()] == SHIPPED.split(", ")
     assert shipped_text("quickstart").startswith("# ")
     config = load_config("quickstart")
-    assert [pair.target.model for pair in config.pairs] == ["embedded"]
-    assert [(one.name, one.temperature) for one in config.sampling] == [("greedy", 0.0), ("t1", 1.0)]
-    grid = config.grid
-    assert (grid.batch_size, grid.context, grid.gamma) == ((1, 4), (128, 256), (1, 2, 3, 4, 5, 6))
     assert config.precision.max_seconds is not None
-    assert config.precision.max_seconds * len(grid.batch_size) <= 120, "small enough to try"
+    assert config.precision.max_seconds * len(config.grid.batch_size) <= 120, "small enough to try"
 
 
 @pytest.mark.parametrize(

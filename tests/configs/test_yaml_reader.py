@@ -34,10 +34,6 @@ def test_a_scalar_is_what_it_looks_like(text: str, values: list[object]) -> None
     assert repr(value_of(f"[{text}]")) == repr(values)
 
 
-def test_ranges_stand_in_flow_mappings_without_quotes() -> None:
-    assert value_of("{gamma: 1:6, batch_size: [1, 4]}") == {"gamma": "1:6", "batch_size": [1, 4]}
-
-
 def test_every_key_and_item_has_its_line() -> None:
     text = "a: 1\nb:\n  - x\n  - c: 2\n\n    d: >\n      long\n      text\n"
     lines = {place_name(keys): line for keys, line in read_yaml(text, FILE).lines.items()}

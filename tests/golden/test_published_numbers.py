@@ -8,13 +8,10 @@ import pytest
 
 from specgauge.cli.predict import predict_table
 from specgauge.model.acceptance.profiles import (
-    profile_from_histogram,
     profile_from_tokens_per_round,
     profile_from_totals,
-    run_distribution,
 )
 from specgauge.model.costs import draft_kind
-from specgauge.model.exact import position_distribution
 from specgauge.model.overhead import implied_overhead_s
 from specgauge.model.sensitivity import alpha_from_tokens_per_round
 from specgauge.model.speedup import best_gamma, recommended_gamma, round_time_s, speedup, tokens_per_round_iid
@@ -25,25 +22,17 @@ MAGICDEC = GOLDEN / "magicdec.csv"
 GAMMAS = np.arange(1, 33)
 
 
-def test_magicdec_speedups_without_overhead() -> None:
+def test_magicdec_speedups_without_overhead_and_with_one_for_each_gpu() -> None:
     errors = predict_table(MAGICDEC)["errors"]
     assert errors["rows"] == 59
     assert errors["mean_abs_error"] == pytest.approx(0.0338, abs=2e-4)
-
-
-def test_magicdec_speedups_with_one_overhead_for_each_gpu() -> None:
     document = predict_table(MAGICDEC, fit_overhead_by="gpu")
     fit = document["fit"]
-    assert {name: group["rows"] for name, group in fit["groups"].items()} == {
-        "8xL40": 3,
-        "4xH100": 3,
-        "8xH100": 6,
-        "8xA100": 47,
-    }
+    rows = {name: group["rows"] for name, group in fit["groups"].items()}
+    assert rows == {"8xL40": 3, "4xH100": 3, "8xH100": 6, "8xA100": 47}
     assert fit["groups"]["8xA100"]["t_overhead_s"] == pytest.approx(1.43e-3, abs=5e-6)
     assert fit["mean_abs_error"] == pytest.approx(0.0031, abs=5e-5)
     assert fit["loo_mean_abs_error"] == pytest.approx(0.0032, abs=5e-5)
-    assert fit["loo_mean_abs_error"] <= 0.004
     assert document["errors"]["mean_abs_error"] == pytest.approx(fit["mean_abs_error"], rel=1e-12)
 
 
@@ -82,12 +71,6 @@ def test_best_and_recommended_gamma(cost: float, best: list[int], recommended: l
     assert recommended_gamma(gain, GAMMAS).tolist() == recommended
 
 
-def test_one_draft_with_free_verification_and_alpha_at_most_the_cost() -> None:
-    assert float(leviathan_speedup(0.7, 1, 0.2)) == pytest.approx(1.7 / 1.2, rel=1e-15)
-    costs = np.linspace(0, 0.95, 20)[:, np.newaxis]
-    assert np.all(leviathan_speedup(costs, GAMMAS, costs) <= 1 + 1e-12)
-
-
 def test_snapkv_self_speculation() -> None:
     alpha = float(alpha_from_tokens_per_round(3.41, 3))
     assert alpha == pytest.approx(0.894, abs=5e-4)
@@ -113,14 +96,9 @@ def test_accepted_over_drafted_falls_with_gamma_while_alpha_does_not() -> None:
 
 def test_208_of_260_drafts_accepted_in_52_rounds() -> None:
     profile = profile_from_totals(accepted=208, drafted=260, rounds=52)
-    omega = profile.at([5]).tokens_per_round
-    assert omega == pytest.approx([5.0], rel=1e-12)
-    draft_s = 5 * 0.001614
-    t_round = round_time_s(t_draft_total_s=draft_s, t_verify_s=0.04108)
-    assert speedup(omega, t_decode_s=0.01905, t_round_s=t_round) == pytest.approx([1.94], abs=0.005)
-    mistaken = round_time_s(t_draft_total_s=draft_s, t_verify_s=0.01905)
-    assert speedup(omega, t_decode_s=0.01905, t_round_s=mistaken) == pytest.approx([3.51], abs=0.005)
-    assert float(alpha_from_tokens_per_round(5.0, 5)) == pytest.approx(0.927, abs=5e-4)
+    t_round = round_time_s(t_draft_total_s=5 * 0.001614, t_verify_s=[0.04108, 0.01905])  # T_decode by mistake
+    s = speedup(profile.at([5]).tokens_per_round, t_decode_s=0.01905, t_round_s=t_round)
+    assert s == pytest.approx([1.94, 3.51], abs=0.005)
 
 
 def test_a_measured_speedup_below_the_predicted_one_implies_an_overhead() -> None:
@@ -129,20 +107,3 @@ def test_a_measured_speedup_below_the_predicted_one_implies_an_overhead() -> Non
     assert float(s) == pytest.approx(1.025, abs=5e-4)
     overhead = implied_overhead_s(t_round_s=3.762 * 0.02795 / 0.931, t_costs_s=parts)
     assert float(overhead) == pytest.approx(0.0104, abs=5e-5)
-
-
-def test_definitions_that_look_alike_for_runs_of_3_2_1_0() -> None:
-    profile = profile_from_histogram([1, 1, 1, 1])
-    assert profile.at([3]).tokens_per_round.tolist() == [2.5]
-    assert profile.survival.tolist() == [0.75, 0.5, 0.25]
-    np.testing.assert_allclose(profile.conditional, [0.75, 0.667, 0.5], atol=5e-4)
-    assert run_distribution(profile.survival).tolist() == [0.25, 0.25, 0.25, 0.25]
-
-
-def test_the_three_token_example_of_the_course() -> None:
-    found = position_distribution([0.2, 0.4, 0.4], [0.1, 0.1, 0.8])
-    assert float(found.overlap) == pytest.approx(0.6, abs=1e-15)
-    assert float(found.rejected) == pytest.approx(0.4, abs=1e-15)
-    np.testing.assert_allclose(found.residual, [0.25, 0.75, 0.0], atol=1e-15)
-    np.testing.assert_allclose(found.output, [0.2, 0.4, 0.4], atol=1e-15)
-    assert found.residual[2] == 0

@@ -6,7 +6,7 @@ import numpy as np
 
 from specgauge.model.policies.feedback import Exp3Policy, GammaTunePolicy, GoodputPolicy, HeuristicPolicy, UcbPolicy
 from specgauge.model.policies.forecast import AcceptanceForecast
-from specgauge.model.policies.policy import FixedPolicy, RoundPolicy, RoundSeen
+from specgauge.model.policies.policy import FixedPolicy, GammaPolicy, RoundSeen
 from specgauge.model.policies.stopping import AdaEdlPolicy, RenewalStoppingPolicy, SvipPolicy
 
 CAP = 6
@@ -22,7 +22,7 @@ PLAIN_FORECAST = AcceptanceForecast(
 )
 """This draft: its top probability. The next one: .5. The first one: .8."""
 
-POLICIES: dict[str, RoundPolicy] = {
+POLICIES: dict[str, GammaPolicy] = {
     "fixed": FixedPolicy(gamma=4),
     "heuristic": HeuristicPolicy(cap=CAP),
     "gammatune": GammaTunePolicy(cap=CAP),

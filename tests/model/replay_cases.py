@@ -1,15 +1,22 @@
-"""Texts made up for replays: acceptance and confidence as wanted, prompts numbered, one text each."""
+"""Texts made up for replays: acceptance and confidence, or lookups, as wanted, prompts numbered, one text each."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from specgauge.model.acceptance.renewal import text_ends
+from specgauge.model.acceptance.renewal import TextEnds, text_ends
 from specgauge.model.checks import FloatArray
-from specgauge.model.policies.policy import RoundPolicy
+from specgauge.model.policies.policy import GammaPolicy
 from specgauge.model.replay.rounds import ReplayBatches, ReplayCosts, SimulatedRounds
-from specgauge.model.replay.texts import ReplayTexts, Rollouts, replay_texts
+from specgauge.model.replay.texts import ReplayTexts, Rollouts, lookup_texts, replay_texts
+
+
+def made_ends(
+    shape: tuple[int, ...], lengths: ArrayLike | None, ended_by_eos: bool, length_limits: int | None
+) -> TextEnds:
+    sizes = np.full(shape[0], shape[1]) if lengths is None else lengths
+    return text_ends(shape, sizes, np.full(shape[0], ended_by_eos), length_limits)
 
 
 def made_texts(
@@ -27,10 +34,9 @@ def made_texts(
     """Texts (N, T) whose confidence is their acceptance where nothing else is said; entropy is -ln of it."""
     a = np.asarray(acceptance, dtype=np.float64)
     tops = a if top_probs is None else np.asarray(top_probs, dtype=np.float64)
-    sizes = np.full(a.shape[0], a.shape[1]) if lengths is None else np.asarray(lengths)
     return replay_texts(
         a,
-        text_ends(a.shape, sizes, np.full(a.shape[0], ended_by_eos), length_limits),
+        made_ends(a.shape, lengths, ended_by_eos, length_limits),
         prompts=np.arange(a.shape[0]) if prompts is None else prompts,
         repetitions=np.zeros(a.shape[0], dtype=np.int64),
         top_probs=tops,
@@ -41,7 +47,45 @@ def made_texts(
     )
 
 
-def simulated(policy: RoundPolicy, texts: ReplayTexts, costs: ReplayCosts, replicates: int = 1) -> SimulatedRounds:
+def looked_up(
+    offered: ArrayLike,
+    matching: ArrayLike,
+    matched: ArrayLike | None = None,
+    *,
+    lengths: ArrayLike | None = None,
+    ended_by_eos: bool = False,
+    length_limits: int | None = None,
+) -> ReplayTexts:
+    """Of lookups, (N, T); where nothing else is said, 2 tokens matched where anything is offered."""
+    most = np.asarray(offered)
+    return lookup_texts(
+        made_ends(most.shape, lengths, ended_by_eos, length_limits),
+        prompts=np.arange(most.shape[0]),
+        repetitions=np.zeros(most.shape[0], dtype=np.int64),
+        offered=most,
+        matching=matching,
+        matched=np.where(most > 0, 2, 0) if matched is None else matched,
+    )
+
+
+def random_lookups(seed: int, *, texts: int = 5, longest: int = 12, gamma_max: int = 4) -> ReplayTexts:
+    """Of all lengths, some ended by EOS before a limit."""
+    generator = np.random.default_rng(seed)
+    offered = generator.integers(0, gamma_max + 1, (texts, longest))
+    matching = np.minimum(generator.integers(0, gamma_max + 1, (texts, longest)), offered)
+    lengths = generator.integers(1, longest + 1, texts)
+    left = lengths[:, None] - np.arange(longest)
+    return looked_up(
+        offered,
+        np.clip(np.minimum(matching, left), 0, None),
+        np.where(offered > 0, generator.integers(1, 4, offered.shape), 0),
+        lengths=lengths,
+        ended_by_eos=bool(seed % 2),
+        length_limits=longest + 2 if seed % 2 else None,
+    )
+
+
+def simulated(policy: GammaPolicy, texts: ReplayTexts, costs: ReplayCosts, replicates: int = 1) -> SimulatedRounds:
     """Every text once per replicate."""
     return ReplayBatches.drawn(texts, costs, replicates=replicates, seed=0).simulate(policy)
 

@@ -10,41 +10,26 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from specgauge.model.acceptance.acceptance import Acceptance
 from specgauge.model.arms import Arm, verify_gammas
-from specgauge.model.checks import FloatArray
 from specgauge.model.search.candidates import SearchObjective, SearchSettings
 from specgauge.model.search.levels import BlockSummary, summarise_block
 from specgauge.model.search.search import Step, next_step
 from specgauge.model.speedup import survival_iid
+from tests.model.made import made_acceptance
 
 T_DRAFT_S = 0.1
 STEPS = (-2, -1, 0, 1, 2)
 
 
-def asked(
-    tokens_per_round: ArrayLike,
-    full_acceptance: ArrayLike,
-    *,
-    draft_count_distribution: FloatArray | None = None,
-    label: str = "",
-) -> SearchObjective:
+def asked(tokens_per_round: ArrayLike, full_acceptance: ArrayLike, **changes: Any) -> SearchObjective:
     """A question from Ω (1 + R, G) and A_γ (G,), G every γ from 1."""
-    full = np.asarray(full_acceptance, dtype=np.float64)
-    acceptance = Acceptance(
-        gammas=np.arange(1, full.size + 1),
-        tokens_per_round=np.asarray(tokens_per_round, dtype=np.float64),
-        full_acceptance=full,
-        provenance=np.zeros(full.size, dtype=np.int64),
-        draft_count_distribution=draft_count_distribution,
-    )
-    return SearchObjective(acceptance=acceptance, label=label)
+    return SearchObjective(acceptance=made_acceptance(tokens_per_round, full_acceptance, **changes))
 
 
 def question(alpha: float, gamma_max: int, label: str = "") -> SearchObjective:
     """Every draft passes with probability alpha."""
     survival = survival_iid(alpha, gamma_max)
-    return asked(1 + np.cumsum(survival)[None], survival, label=label)
+    return SearchObjective(acceptance=made_acceptance(1 + np.cumsum(survival)[None], survival), label=label)
 
 
 @dataclass(kw_only=True)
@@ -66,16 +51,17 @@ class Cell:
     def gammas(self) -> tuple[int, ...]:
         return tuple(range(1, len(self.t_verify_s) + 1))
 
-    def samples_s(self, arm: str, number: int) -> list[list[float]]:
+    def marks_s(self, arm: str) -> list[float]:
         if arm == "draft":
-            marks = [T_DRAFT_S * gamma for gamma in self.gammas]
-        elif arm == "draft_catch_up":
-            marks = [T_DRAFT_S]
-        else:
-            marks = [1.0 if arm == "decode" else self.t_verify_s[(Arm.parse(arm).gamma or 0) - 1]]
+            return [T_DRAFT_S * gamma for gamma in self.gammas]
+        if arm == "draft_catch_up":
+            return [T_DRAFT_S]
+        return [1.0 if arm == "decode" else self.t_verify_s[(Arm.parse(arm).gamma or 0) - 1]]
+
+    def samples_s(self, arm: str, number: int) -> list[list[float]]:
         spread = self.spreads.get(arm, self.spread)
         factors = [self.pace(number) * math.exp(spread * step) for step in STEPS]
-        return [[mark * factor for mark in marks] for factor in factors]
+        return [[mark * factor for mark in self.marks_s(arm)] for factor in factors]
 
     def settings(self, **changes: Any) -> SearchSettings:
         wanted: dict[str, Any] = {"gammas": self.gammas, "batch_size": 1, "relative_ci": 0.9}

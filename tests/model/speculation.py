@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 from itertools import product
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pair:
-    """Rows are laws of the next token given the last one."""
+    """Rows are distributions of the next token given the last one."""
 
     target: Array
     draft: Array
@@ -30,9 +30,7 @@ class Pair:
     def proposal(self, last: int) -> Array:
         if not self.greedy_draft:
             return np.asarray(self.draft[last])
-        law = np.zeros(self.draft.shape[1])
-        law[self.draft[last].argmax()] = 1.0
-        return law
+        return np.eye(self.draft.shape[1])[self.draft[last].argmax()]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +73,15 @@ def one_round(pair: Pair, last: int, gamma: int) -> Iterator[Round]:
             state = token
         if proposed > 0:
             yield from verified(pair, last, drafts, proposed)
+
+
+def round_distribution(target: ArrayLike, draft: ArrayLike, gamma: int) -> dict[tuple[int, ...], float]:
+    """The distribution of what a round commits where every position has the same probabilities (V,)."""
+    rows = [np.tile(probs, (np.size(probs), 1)) for probs in (target, draft)]
+    found: dict[tuple[int, ...], float] = defaultdict(float)
+    for branch in one_round(Pair(target=rows[0], draft=rows[1], rule="ratio", greedy_draft=False), 0, gamma):
+        found[branch.emitted] += branch.chance
+    return dict(found)
 
 
 def verified(
@@ -160,17 +167,10 @@ class AllTexts:
 
 def all_texts(pair: Pair, first: int, limit: int) -> AllTexts:
     """All texts the target can write, with a_t and o_t of the pair's rule and draft at every position."""
-    done: list[tuple[float, tuple[int, ...]]] = []
-    states: list[tuple[float, tuple[int, ...]]] = [(1.0, ())]
-    while states:
-        chance, text = states.pop()
-        if len(text) == limit or (text and text[-1] == pair.eos):
-            done.append((chance, text))
-            continue
-        law = pair.target[text[-1] if text else first]
-        states.extend((chance * law[token], (*text, token)) for token in map(int, np.flatnonzero(law)))
-    acceptance, overlap = np.zeros((len(done), limit)), np.zeros((len(done), limit))
-    for row, (_, text) in enumerate(done):
+    plain = enumerate_process(lambda text, _: one_round(pair, (first, *text)[-1], 0), limit, 0, 1, np.ones(1))
+    texts = tuple(plain.texts)
+    acceptance, overlap = np.zeros((len(texts), limit)), np.zeros((len(texts), limit))
+    for row, text in enumerate(texts):
         for t, token in enumerate(text):
             last = text[t - 1] if t else first
             target, proposal = pair.target[last], pair.proposal(last)
@@ -180,10 +180,10 @@ def all_texts(pair: Pair, first: int, limit: int) -> AllTexts:
                 acceptance[row, t] = min(1.0, proposal[token] / target[token])
                 overlap[row, t] = np.minimum(proposal, target).sum()
     return AllTexts(
-        chances=np.array([chance for chance, _ in done]),
+        chances=np.array(list(plain.texts.values())),
         acceptance=acceptance,
         overlap=overlap,
-        lengths=np.array([len(text) for _, text in done]),
-        ended_by_eos=np.array([text[-1] == pair.eos for _, text in done]),
-        texts=tuple(text for _, text in done),
+        lengths=np.array([len(text) for text in texts]),
+        ended_by_eos=np.array([text[-1] == pair.eos for text in texts]),
+        texts=texts,
     )

@@ -26,7 +26,10 @@ def test_good_numbers_keep_their_shape_as_float64() -> None:
     ("call", "message"),
     [
         (lambda: numbers("x", "fast"), "x: expected numbers, .*got 'fast'"),
-        (lambda: numbers("x", ["long" * 40]), r"x: expected numbers, .*got \['longlong.*\.\.\."),
+        (
+            lambda: numbers("x", [["long" * 40], []]),
+            r"x: expected .*, in lists of equal .*got \[\['longlong.*\.\.\.",
+        ),
         (lambda: numbers("x", [1.0, np.inf]), r"x \(item 2\): expected a finite number, got inf"),
         (lambda: numbers("x", [[1.0, 2.0], [3.0, np.nan]]), r"x \(item 2, 2\): expected .*got nan"),
         (lambda: times_s("t_draft_s", -1), "t_draft_s: expected seconds, at least 0, got -1"),

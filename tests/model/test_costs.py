@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import ArrayLike
 
 from specgauge.model.costs import CostTable, RoundCosts, cost_table, draft_kind
 from specgauge.model.settings import Point, Provenance
+from tests.model.made import made_costs
 
 HERE, BETWEEN, BEYOND, GUESS = (
     Provenance.MEASURED, Provenance.INTERPOLATED, Provenance.EXTRAPOLATED, Provenance.ASSUMED
@@ -20,17 +22,11 @@ def seconds(batch: float, context: float) -> float:
     return 5.0 + 0.25 * batch + 0.01 * context + 0.001 * batch * context
 
 
-def cell(batch: int, context: int, **changes: object) -> tuple[Point, RoundCosts]:
+def cell(batch: int, context: int, **changes: ArrayLike) -> tuple[Point, RoundCosts]:
     """Gammas 1 to 3, of which 2 has no T_verify."""
     t = seconds(batch, context)
-    values: dict[str, object] = {
-        "t_decode_s": t,
-        "t_draft_total_s": [t / 8, t / 4, 3 * t / 8],
-        "t_verify_s": [1.25 * t, np.nan, 1.5 * t],
-    }
-    arrays = {name: np.array(value) for name, value in {**values, **changes}.items()}
-    costs = RoundCosts(gammas=np.array([1, 2, 3]), provenance=np.array(HERE), **arrays)
-    return Point(batch_size=batch, context=context), costs
+    times_s = {"t_decode_s": t, "t_draft_total_s": [t / 8, t / 4, 3 * t / 8], "t_verify_s": [1.25 * t, np.nan, 1.5 * t]}
+    return Point(batch_size=batch, context=context), made_costs([1, 2, 3], **{**times_s, **changes})
 
 
 def table(*cells: tuple[Point, RoundCosts]) -> CostTable:
@@ -138,12 +134,10 @@ def test_some_gammas_of_costs() -> None:
             "t_draft_total_s: expected at least one measured",
         ),
         (lambda: FULL.costs(0, 64, [1]), "batch_size: expected a whole number, at least 1, got 0"),
-        (lambda: FULL.costs(1, 64, [0]), r"gammas \(item 1\): expected .*got 0"),
         (lambda: draft_kind("tree", 1.0), "got 'tree'.*draft trees are not covered"),
         (lambda: draft_kind("paralel", 1.0), r"got 'paralel' \(nearest: parallel\)"),
         (lambda: draft_kind("lookup", [1.0, 2.0]), "for a lookup draft, got 2"),
         (lambda: draft_kind("autoregressive", [1.0]).total_s(2), "a step for each of 2 drafts.*, got 1"),
-        (lambda: draft_kind("lookup", -1.0), "t_draft_s: expected .*got -1"),
     ],
 )
 def test_bad_tables_and_kinds_are_one_clear_line(call: Callable[[], object], message: str) -> None:

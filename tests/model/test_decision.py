@@ -1,15 +1,13 @@
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable
 
 import numpy as np
 import pytest
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from specgauge.model.acceptance.acceptance import Acceptance
 from specgauge.model.decision import costs_from_blocks, estimate_speedup, summarise
-from specgauge.model.settings import Provenance
-from specgauge.model.speedup import round_time_s, round_times_s, speedup, speedups
+from specgauge.model.speedup import speedups
 from specgauge.model.stats.bootstrap import Blocks, draw_blocks, draw_prompts, ratio_replicates
+from tests.model.made import made_acceptance
 
 GAMMAS = [1, 2, 4]
 
@@ -23,54 +21,22 @@ def flat_arms(blocks: int = 3) -> dict[str, Blocks]:
     return arms
 
 
-def accepted(omega: ArrayLike, full: ArrayLike, gammas: Sequence[int] = GAMMAS) -> Acceptance:
-    return Acceptance(
-        gammas=np.array(gammas),
-        tokens_per_round=np.asarray(omega, dtype=float),
-        full_acceptance=np.asarray(full, dtype=float),
-        provenance=np.array([Provenance.MEASURED] * len(gammas)),
-    )
-
-
 def test_costs_are_medians_of_the_arms() -> None:
-    costs = costs_from_blocks(flat_arms(), GAMMAS, draw_blocks(3, 4, 0))
+    draws = draw_blocks(3, 4, 0)
+    costs = costs_from_blocks(flat_arms(), GAMMAS, draws)
     assert costs.t_decode_s.tolist() == [10.0] * 5
     assert costs.t_draft_total_s[0].tolist() == [1, 2, 4]
     assert costs.t_verify_s[3].tolist() == [11, 12, 14]
-    assert costs.t_draft_catch_up_s is not None
-    assert costs.t_draft_catch_up_s.tolist() == [0.5] * 5
-    quicker = costs_from_blocks(flat_arms() | {"draft_catch_up": np.full((3, 2), 0.5)}, GAMMAS, draw_blocks(3, 4, 0))
-    assert quicker.t_draft_catch_up_s is not None
-    assert quicker.t_draft_catch_up_s.tolist() == [0.0] * 5
+    np.testing.assert_array_equal(costs.t_draft_catch_up_s, [0.5] * 5)
+    quicker = costs_from_blocks(flat_arms() | {"draft_catch_up": np.full((3, 2), 0.5)}, GAMMAS, draws)
+    np.testing.assert_array_equal(quicker.t_draft_catch_up_s, [0.0] * 5)
     without = {name: blocks for name, blocks in flat_arms().items() if name != "draft_catch_up"}
-    assert costs_from_blocks(without, GAMMAS, draw_blocks(3, 4, 0)).t_draft_catch_up_s is None
-
-
-@pytest.mark.parametrize("batch_size", [1, 3])
-@pytest.mark.parametrize("overhead", [None, 0.25, -3.0])
-def test_every_row_follows_the_formula_of_the_speed_up(batch_size: int, overhead: float | None) -> None:
-    costs = costs_from_blocks(flat_arms(), GAMMAS, draw_blocks(3, 4, 0))
-    if overhead is not None:
-        costs = replace(costs, t_overhead_s=np.full((5, 1), overhead))
-    acceptance = accepted(np.tile([1.5, 1.8, 2.0], (5, 1)), np.tile([0.5, 0.3, 0.1], (5, 1)))
-    round_s = round_time_s(
-        t_draft_total_s=[1.0, 2.0, 4.0],
-        t_verify_s=[11.0, 12.0, 14.0],
-        t_draft_catch_up_s=0.5,
-        full_acceptance=[0.5, 0.3, 0.1],
-        batch_size=batch_size,
-        t_overhead_s=overhead,
-    )
-    found = estimate_speedup(costs, acceptance, batch_size=batch_size)
-    expected = speedup([1.5, 1.8, 2.0], t_decode_s=10.0, t_round_s=round_s)
-    np.testing.assert_array_equal(round_times_s(costs, acceptance, batch_size=batch_size), np.tile(round_s, (5, 1)))
-    np.testing.assert_array_equal(found.speedup, expected)
-    np.testing.assert_array_equal(found.replicates, np.tile(expected, (4, 1)))
+    assert costs_from_blocks(without, GAMMAS, draws).t_draft_catch_up_s is None
 
 
 def test_tokens_per_round_stay_between_one_and_gamma_plus_one() -> None:
     costs = costs_from_blocks(flat_arms(), [1], draw_blocks(3, 2, 0))
-    found = speedups(costs, accepted([[1.9], [2.3], [0.8]], np.zeros((3, 1)), [1]))
+    found = speedups(costs, made_acceptance([[1.9], [2.3], [0.8]], np.zeros((3, 1))))
     assert found[:, 0].tolist() == pytest.approx([19 / 12, 20 / 12, 10 / 12])
 
 
@@ -95,18 +61,15 @@ def test_what_does_not_fit_is_named(call: Callable[[], object], message: str) ->
 def test_summary_by_hand() -> None:
     rows = np.array([[1.2, 1.3, 1.295], [1.1, 1.3, 1.4], [1.3, 1.2, 1.1], [1.0, 1.4, 1.4], [0.9, 1.5, 1.0]])
     found = summarise(rows, GAMMAS)
-    assert found.p_best is not None
-    assert found.p_best.tolist() == [0.25, 0.5, 0.25]
-    assert found.p_pays is not None
-    assert found.p_pays.tolist() == [0.5, 1.0, 0.75]
-    assert found.expected_loss is not None
+    np.testing.assert_array_equal(found.p_best, [0.25, 0.5, 0.25])
+    np.testing.assert_array_equal(found.p_pays, [0.5, 1.0, 0.75])
     losses = [
         [1 - 1.1 / 1.4, 1 - 1.3 / 1.4, 0],
         [0, 1 - 1.2 / 1.3, 1 - 1.1 / 1.3],
         [1 - 1 / 1.4, 0, 0],
         [0.4, 0, 1 / 3],
     ]
-    np.testing.assert_allclose(found.expected_loss, np.mean(losses, axis=0), rtol=1e-12)
+    assert found.expected_loss == pytest.approx(np.mean(losses, axis=0), rel=1e-12)
     assert (found.best_gamma, found.recommended_gamma) == (2, 2)
     assert found.p_any_worthwhile == 1.0
     assert found.decision.verdict == "speculate"
@@ -116,12 +79,9 @@ def test_summary_by_hand() -> None:
 def test_the_interval_is_the_central_ninety_per_cent() -> None:
     rows = np.concatenate([[50.0], np.arange(101.0)])[:, None] + 1
     found = summarise(rows, [3])
-    assert found.low is not None
-    assert found.high is not None
-    assert (found.low[0], found.high[0]) == pytest.approx((6, 96), rel=1e-12)
-    narrow = summarise(rows, [3], confidence=0.5)
-    assert narrow.low is not None
-    assert narrow.low[0] == pytest.approx(26, rel=1e-12)
+    assert found.low == pytest.approx(np.array([6]), rel=1e-12)
+    assert found.high == pytest.approx(np.array([96]), rel=1e-12)
+    assert summarise(rows, [3], confidence=0.5).low == pytest.approx(np.array([26]), rel=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -147,8 +107,7 @@ def test_limits_mask_candidates_out() -> None:
     rows = np.tile([1.2, 1.5, 1.6], (11, 1))
     found = summarise(rows, GAMMAS, allowed=[True, True, False])
     assert (found.best_gamma, found.recommended_gamma) == (2, 2)
-    assert found.p_best is not None
-    assert found.p_best.tolist() == [0, 1, 0]
+    np.testing.assert_array_equal(found.p_best, [0, 1, 0])
     nothing = summarise(rows, GAMMAS, allowed=[False] * 3)
     assert (nothing.decision.verdict, nothing.best_gamma, nothing.p_best) == ("do not speculate", 0, None)
     assert nothing.decision.reason == "no gamma keeps the limits"
@@ -161,37 +120,30 @@ def test_limits_mask_candidates_out() -> None:
 
 
 def simulated_cover(
-    generator: np.random.Generator,
-    *,
-    blocks: int,
-    prompts: int,
-    shared_noise: float,
-    block_noise: float,
-    sample_noise: float,
-    prompt_spread: float,
+    generator: np.random.Generator, blocks: int, prompts: int, noise_of: tuple[float, float, float], spread: float
 ) -> bool:
     """One experiment with known truth: does the 90 % interval of S(3) cover it?
 
     Times are lognormal around their medians, with an effect of the block on all arms, one on each arm, and noise;
     a prompt's mean of accepted drafts has a beta distribution, of which a prompt's rounds are a sample.
     """
-    medians = {"decode": 10.0, "verify:3": 13.0}
+    shared_noise, block_noise, sample_noise = noise_of
     shared = generator.normal(0, shared_noise, (blocks, 1))
 
     def noise() -> NDArray[np.float64]:
         own = generator.normal(0, block_noise, (blocks, 1)) + generator.normal(0, sample_noise, (blocks, 5))
         return np.asarray(np.exp(shared + own))
 
-    arms: dict[str, Blocks] = {name: median * noise() for name, median in medians.items()}
+    arms: dict[str, Blocks] = {"decode": 10.0 * noise(), "verify:3": 13.0 * noise()}
     arms["draft"] = np.array([2.0, 4.0, 6.0]) * noise()[:, :, None]
-    spread = 1 / prompt_spread
-    means = 3 * generator.beta(0.6 * spread, 0.4 * spread, prompts)
+    means = 3 * generator.beta(0.6 / spread, 0.4 / spread, prompts)
     starts = generator.integers(10, 40, prompts).astype(np.float64)
     committed = starts * (1 + means + generator.normal(0, 1, prompts) / np.sqrt(starts))
     draws, weights = draw_blocks(blocks, 250, int(generator.integers(2**32))), draw_prompts(prompts, 250, 0)
     omega = ratio_replicates(committed[:, None], starts[:, None], weights)
     costs = costs_from_blocks(arms, [3], draws)
-    found = estimate_speedup(costs, accepted(omega, np.zeros(omega.shape), [3]), batch_size=1)
+    acceptance = made_acceptance(omega, np.zeros(omega.shape), gammas=np.array([3]))
+    found = estimate_speedup(costs, acceptance, batch_size=1)
     assert found.low is not None
     assert found.high is not None
     return bool(found.low[0] <= (1 + 3 * 0.6) * 10 / (6 + 13) <= found.high[0])
@@ -199,26 +151,15 @@ def simulated_cover(
 
 @pytest.mark.parametrize(("blocks", "prompts"), [(3, 8), (6, 24), (8, 32)])
 @pytest.mark.parametrize(
-    ("shared_noise", "block_noise", "sample_noise", "prompt_spread"),
-    [(0.03, 0.03, 0.03, 0.001), (0.0, 0.0, 0.06, 0.001), (0.003, 0.003, 0.01, 0.2), (0.02, 0.03, 0.03, 0.05)],
+    ("noise_of", "spread"),
+    [((0.03, 0.03, 0.03), 0.001), ((0.0, 0.0, 0.06), 0.001), ((0.003, 0.003, 0.01), 0.2), ((0.02, 0.03, 0.03), 0.05)],
     ids=["blocks", "samples", "prompts", "mixed"],
 )
 def test_nominal_ninety_per_cent_intervals_cover_85_to_95_per_cent(
-    blocks: int, prompts: int, shared_noise: float, block_noise: float, sample_noise: float, prompt_spread: float
+    blocks: int, prompts: int, noise_of: tuple[float, float, float], spread: float
 ) -> None:
     generator = np.random.default_rng(20)
-    covered = [
-        simulated_cover(
-            generator,
-            blocks=blocks,
-            prompts=prompts,
-            shared_noise=shared_noise,
-            block_noise=block_noise,
-            sample_noise=sample_noise,
-            prompt_spread=prompt_spread,
-        )
-        for _ in range(200)
-    ]
+    covered = [simulated_cover(generator, blocks, prompts, noise_of, spread) for _ in range(200)]
     assert 0.85 <= np.mean(covered) <= 0.95
 
 
@@ -231,5 +172,5 @@ def test_blocks_shared_by_all_arms_cancel_in_the_speed_up() -> None:
         "verify:1": 11 * drift,
     }
     draws = draw_blocks(6, 200, 0)
-    acceptance = accepted(np.full((201, 1), 1.8), np.zeros((201, 1)), [1])
+    acceptance = made_acceptance(np.full((201, 1), 1.8), np.zeros((201, 1)))
     np.testing.assert_allclose(speedups(costs_from_blocks(arms, [1], draws), acceptance), 1.5, rtol=1e-12)

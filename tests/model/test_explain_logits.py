@@ -1,6 +1,7 @@
 """Sampling settings explained: stages, orders, and greedy in disguise with its reason."""
 
 import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -42,7 +43,7 @@ def test_the_order_decides_and_orders_that_agree_are_counted_together() -> None:
     [
         (LOGITS, {"temperature": 0.0}, True, "temperature 0 is the convention for greedy"),
         ([1.0, 1.0], {"temperature": 0.0}, True, "2 tokens tie at the top, the lowest id is taken"),
-        (LOGITS, {"top_k": 1}, True, "greedy in disguise: top_k 1 keeps only the maximum"),
+        (LOGITS, {"top_k": 1}, True, "greedy in disguise: top_k 1"),
         ([2.0, 2.0, 1.0], {"top_k": 1}, False, "not greedy: 2 tokens tie at the top, although top_k 1"),
         ([2.0, 2.0, 1.0], {"top_p": 0.1}, False, "2 tokens tie at the top, although top_p 0.1 is at or below"),
         (LOGITS, {"top_k": 1, "min_tokens_to_keep": 2}, False, "min_tokens_to_keep is 2: 3 tokens stay"),
@@ -63,10 +64,9 @@ def test_the_repetition_penalty_needs_and_uses_the_history() -> None:
     assert explanation.probs.tolist() == [0.0, 1.0, 0.0]
     with pytest.raises(ValueError, match=r"history: expected .*got none"):
         explain_logits([2.0, 1.5, 1.0], chosen)
-    with pytest.raises(ValueError, match="history: expected ids from 0 to 2, got token 3"):
-        explain_logits([2.0, 1.5, 1.0], chosen, history=[3])
-    with pytest.raises(ValueError, match=r"history: expected ids from 0 .*got token 1000000000000000000000000000000"):
-        explain_logits([2.0, 1.5, 1.0], chosen, history=[10**30])
+    for token in (3, 10**30):
+        with pytest.raises(ValueError, match=f"history: expected ids from 0 to 2, got token {token}$"):
+            explain_logits([2.0, 1.5, 1.0], chosen, history=[token])
 
 
 def test_document_is_strict_json() -> None:
@@ -84,16 +84,7 @@ def test_document_is_strict_json() -> None:
     assert document["tokens"] == ["A", "B", "C", "D"]
 
 
-@pytest.mark.parametrize(
-    ("logits", "names", "message"),
-    [
-        ([[1.0]], None, r"logits: expected .*got shape \(1, 1\)"),
-        ([], None, r"logits: expected .*got shape \(0,\)"),
-        ([1.0, float("nan")], None, r"logits \(item 2\): expected .*got nan"),
-        ([1.0, 2.0], ["A"], "names: expected 2, .* got 1"),
-        ([1.0, 2.0], ["A", "A"], "names: expected a different one .* got A, A"),
-    ],
-)
-def test_bad_logits_are_one_clear_line(logits: list[float], names: list[str] | None, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        explain_logits(logits, settings(), names=names)
+@pytest.mark.parametrize("logits", [[[1.0]], []])
+def test_logits_are_one_list(logits: Any) -> None:
+    with pytest.raises(ValueError, match=r"logits: expected .*got shape \("):
+        explain_logits(logits, settings())

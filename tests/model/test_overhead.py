@@ -33,15 +33,6 @@ def fitted(speedups: Array, groups: Sequence[str] = GROUPS, rows: Sequence[int] 
     return fit_overhead(OMEGA[own], **costs, speedup_measured=speedups[own], groups=groups)
 
 
-@given(st.floats(-0.005, 0.05))
-def test_an_exact_overhead_is_recovered(overhead: float) -> None:
-    fit = fitted(measured(overhead))
-    np.testing.assert_allclose(fit.t_overhead_s, overhead, atol=1e-12)
-    assert fit.worst_abs_error < 1e-10
-    assert fit.loo_worst_abs_error is not None
-    assert fit.loo_worst_abs_error < 1e-10
-
-
 def test_no_round_is_predicted_shorter_than_its_verification() -> None:
     fit = fit_overhead([2.0], t_decode_s=[3.0], t_costs_s=[4.0], t_verify_s=3.5, speedup_measured=[2.0], groups=["a"])
     assert fit.t_overhead_s == pytest.approx([-1.0])
@@ -72,15 +63,8 @@ def test_the_fit_is_the_least_squares_optimum_and_leave_one_out_refits(noise: li
         assert fit.loo_speedup[left_out] == pytest.approx(measured(refit)[left_out], rel=1e-9)
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"speedup_measured": [1.0, 0.0, 1.0, 1.0]}, r"speedup_measured \(item 2\): expected .*got 0"),
-        ({"groups": ["a"]}, "groups: expected .*got 1 for 4 predicted and 4 measured"),
-        ({"t_costs_s": -COSTS}, r"t_costs_s \(item 1\): expected .*got -0\.016"),
-    ],
-)
-def test_bad_input_is_one_clear_line(changes: dict[str, Any], message: str) -> None:
-    values: dict[str, Any] = {"t_costs_s": COSTS, "speedup_measured": measured(0.0), "groups": GROUPS}
-    with pytest.raises(ValueError, match=message):
-        fit_overhead(OMEGA, t_decode_s=DECODE, t_verify_s=0.01, **values | changes)
+def test_every_row_has_a_group_and_a_speedup() -> None:
+    with pytest.raises(ValueError, match=r"groups: expected .*got 1 for 4 predicted and 4 measured"):
+        fitted(measured(0.0), ["a"])
+    with pytest.raises(ValueError, match=r"speedup_measured \(item 1\): expected a number above 0, got 0"):
+        fitted(0 * OMEGA)

@@ -20,15 +20,13 @@ from specgauge.model.sensitivity import (
     speedup_iid,
     speedup_limits,
 )
-from specgauge.model.settings import Provenance
 from specgauge.model.speedup import speedups, tokens_per_round_iid
 from tests.model.leviathan import leviathan_speedup
+from tests.model.made import made_costs
 
 
 def costs(gamma: int = 4, **changes: float | list[float] | list[list[float]]) -> RoundCosts:
-    values = {"t_decode_s": 1.0, "t_draft_total_s": [0.4], "t_verify_s": [1.1]}
-    arrays = {name: np.array(value) for name, value in {**values, **changes}.items()}
-    return RoundCosts(gammas=np.array([gamma]), provenance=np.array(Provenance.ASSUMED), **arrays)
+    return made_costs([gamma], **{"t_decode_s": 1.0, "t_draft_total_s": [0.4], "t_verify_s": [1.1], **changes})
 
 
 @given(st.floats(0, 1), st.integers(1, 20))

@@ -10,8 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from specgauge.model.acceptance.acceptance import Acceptance
-from specgauge.model.costs import RoundCosts
 from specgauge.model.speedup import (
     accepted_draft_tokens,
     best_gamma,
@@ -33,6 +31,7 @@ from specgauge.model.speedup import (
     with_overhead_s,
     within_limits,
 )
+from tests.model.made import made_acceptance, made_costs
 
 
 @given(st.floats(0, 1), st.integers(1, 40))
@@ -74,25 +73,19 @@ def test_no_round_is_shorter_than_its_verification(overhead_s: float, round_s: f
     assert float(with_overhead_s(12.5, 8.0, overhead_s)) == round_s
 
 
-COSTS = RoundCosts(
-    gammas=np.array([1, 2]),
-    t_decode_s=np.array([8.0, 4.0]),
-    t_draft_total_s=np.array([[1.0, 2.0], [0.5, 1.0]]),
-    t_verify_s=np.array([[8.0, 9.0], [4.0, 6.0]]),
-    t_draft_catch_up_s=np.array([1.0, 2.0]),
-    t_overhead_s=np.array([[0.5], [-1.0]]),
-    provenance=np.array(0),
+COSTS = made_costs(
+    [1, 2],
+    t_decode_s=[8.0, 4.0],
+    t_draft_total_s=[[1.0, 2.0], [0.5, 1.0]],
+    t_verify_s=[[8.0, 9.0], [4.0, 6.0]],
+    t_draft_catch_up_s=[1.0, 2.0],
+    t_overhead_s=[[0.5], [-1.0]],
 )
 
 
 def test_costs_of_many_cells_are_joined_with_one_acceptance() -> None:
     """A_γ = 1/2, 1/4; with two rows π = 3/4, 7/16. In the second cell ε = -1 takes C(1) + π Δ₂ = 1/2 + 3/2 to 1."""
-    acceptance = Acceptance(
-        gammas=np.array([1, 2]),
-        tokens_per_round=np.array([1.5, 1.75]),
-        full_acceptance=np.array([0.5, 0.25]),
-        provenance=np.array([0, 0]),
-    )
+    acceptance = made_acceptance([1.5, 1.75], [0.5, 0.25])
     one = round_times_s(COSTS, acceptance)
     assert one.tolist() == [[10.0, 11.75], [4.5, 6.5]]
     assert round_times_s(COSTS, acceptance, batch_size=[1, 2]).tolist() == [[10.0, 11.75], [5.0, 6.875]]
@@ -156,12 +149,8 @@ def test_values_by_hand(found: NDArray[Any], expected: object) -> None:
     ("call", "message"),
     [
         (lambda: tokens_per_round_iid(1.2, 3), "alpha: expected a probability .*got 1.2"),
-        (lambda: tokens_per_round_iid([0.5, -0.1], 3), r"alpha \(item 2\): expected .*got -0.1"),
         (lambda: tokens_per_round_iid(0.5, 1.5), "gamma: expected a whole number, at least 0, got 1.5"),
-        (lambda: tokens_per_round_iid(float("nan"), 1), "alpha: expected a finite number, got nan"),
-        (lambda: tokens_per_round([0.5, 0.6]), "survival: expected .*got 0.5 at position 1 and 0.6 at position 2"),
         (lambda: tokens_per_round(0.5), "survival: expected .*got one number"),
-        (lambda: tokens_per_round([[0.5], [0.5, 0.4]]), "survival: expected .*lists of equal lengths"),
         (lambda: round_time_s(t_draft_total_s=-1, t_verify_s=1), "t_draft_total_s: expected seconds, .*got -1"),
         (lambda: round_time_s(t_draft_total_s=0, t_verify_s=0), "t_round_s: expected seconds, above 0, got 0"),
         (
@@ -169,7 +158,6 @@ def test_values_by_hand(found: NDArray[Any], expected: object) -> None:
             "full_acceptance: expected .* beside t_draft_catch_up_s",
         ),
         (lambda: speedup(0.9, t_decode_s=1, t_round_s=1), "tokens_per_round: expected at least 1 .*, got 0.9"),
-        (lambda: speedup(2.0, t_decode_s=0, t_round_s=1), "t_decode_s: expected seconds, above 0, got 0"),
         (lambda: within_limits(1, 0.0), "max_itl_s: expected seconds, above 0, got 0"),
         (lambda: best_gamma([1.0], [1, 2]), "speedups: expected one for each of 2 gammas, got 1"),
         (lambda: best_gamma([1.0, np.nan], [1, 2]), "speedups: expected numbers, got NaN"),

@@ -18,7 +18,7 @@ from specgauge.configs.schema import Config
 from specgauge.model.speedup import round_time_s, tokens_per_round_iid
 from specgauge.sweeps.plan import plan_cells
 from specgauge.sweeps.store.rows import row_of, write_csv, write_mapping
-from specgauge.sweeps.store.rundir import acceptance_file_name
+from specgauge.sweeps.store.rundir import acceptance_path
 from specgauge.sweeps.store.schema import PredictionRow, RecommendationRow
 from specgauge.sweeps.store.writer import OpenRun
 from tests.sweeps.made import acceptance_frame
@@ -31,6 +31,7 @@ NEEDS_TIMES = (
     "t_decode_s", "t_draft_total_s", "t_draft_catch_up_s", "t_verify_s", "t_verify_mean_s", "t_round_s",
     "speedup", "speedup_low", "speedup_high", "p_best",
 )  # fmt: skip
+SPEEDUP = {"value": "speedup", "low": "speedup_low", "high": "speedup_high"}
 PAYS = {"speculate": 1.0, "undecided": 0.6, "do not speculate": 0.0}
 
 
@@ -76,11 +77,7 @@ class Shape:
                 "sampling": [{"name": name, "temperature": 0 if name == "greedy" else 1.0} for name in self.alphas],
                 "draft_sampling": list(self.draft_sampling),
                 "acceptance_rule": list(self.acceptance_rule),
-                "grid": {
-                    "batch_size": list(self.batch_sizes),
-                    "context": list(self.contexts),
-                    "gamma": list(self.gammas),
-                },
+                "grid": {"batch_size": [*self.batch_sizes], "context": [*self.contexts], "gamma": [*self.gammas]},
             }
         )
 
@@ -113,7 +110,7 @@ def build_run(folder: Path, shape: Shape | None = None) -> Path:
     for pair, (sampling, alpha) in itertools.product(shape.pairs, shape.alphas.items()):
         if shape.with_acceptance:
             frame = acceptance_frame(shape.prompts, shape.positions, alpha, context=32)
-            frame.to_parquet(folder / "acceptance" / acceptance_file_name(pair, sampling), index=False)
+            frame.to_parquet(acceptance_path(folder, pair, sampling), index=False)
     if shape.with_predictions:
         rows = prediction_rows(shape)
         write_csv(folder / "predictions.csv", PredictionRow, rows)
@@ -142,26 +139,17 @@ def _records(shape: Shape, axes: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 def prediction_rows(shape: Shape) -> list[dict[str, Any]]:
     """One row per (pair, sampling, draft sampling, rule, batch size, context, gamma); broken cells have no number."""
-    rows = []
     axes: tuple[Iterable[Any], ...] = (
         shape.pairs, ["eager"], shape.alphas, shape.draft_sampling, shape.acceptance_rule,
         shape.batch_sizes, shape.contexts,
     )  # fmt: skip
-    for values in itertools.product(*axes):
-        key: dict[str, Any] = dict(zip(KEYS, values, strict=True))
-        curve = _curve_rows(shape, key, shape.alphas[key["sampling"]])
-        status, reason = shape.broken.get((key["batch_size"], key["context"]), ("ok", ""))
-        for row in curve:
-            row |= {"status": status, "reason": reason}
-            if status != "ok":
-                row |= dict.fromkeys(NEEDS_TIMES) | {"is_best": False, "is_recommended": False}
-                row |= {"cost_provenance": "", "label": ""}
-        rows.extend(curve)
-    return rows
+    keys = (dict(zip(KEYS, values, strict=True)) for values in itertools.product(*axes))
+    return [row for key in keys for row in _curve_rows(shape, key)]
 
 
-def _curve_rows(shape: Shape, key: dict[str, Any], alpha: float) -> list[dict[str, Any]]:
-    batch_size, context = key["batch_size"], key["context"]
+def _curve_rows(shape: Shape, key: dict[str, Any]) -> list[dict[str, Any]]:
+    alpha, batch_size, context = shape.alphas[key["sampling"]], key["batch_size"], key["context"]
+    status, reason = shape.broken.get((batch_size, context), ("ok", ""))
     rows: list[dict[str, Any]] = []
     for gamma in shape.gammas:
         omega, t_decode_s = float(tokens_per_round_iid(alpha, gamma)), shape.decode_s(batch_size, context)
@@ -192,6 +180,8 @@ def _curve_rows(shape: Shape, key: dict[str, Any], alpha: float) -> list[dict[st
                 "cost_provenance": "measured",
                 "acceptance_provenance": "measured" if context >= 32 else "extrapolated",
                 "label": OPTIMISTIC if shape.overhead_s is None else "",
+                "status": status,
+                "reason": reason,
             }
         )
     top = max(row["speedup"] for row in rows)
@@ -200,41 +190,40 @@ def _curve_rows(shape: Shape, key: dict[str, Any], alpha: float) -> list[dict[st
         row["is_best"] = row["speedup"] == top
         row["is_recommended"] = row is recommended
         row["p_best"] = 0.8 if row["is_best"] else 0.2 / max(len(rows) - 1, 1)
+        if status != "ok":
+            row |= dict.fromkeys(NEEDS_TIMES) | {"is_best": False, "is_recommended": False}
+            row |= {"cost_provenance": "", "label": ""}
     return rows
 
 
 def recommendation_rows(shape: Shape, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The decision of every place by its recommended row's interval; places without a number only give the reason."""
-    curves: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
-    for one in rows:
-        curves.setdefault(tuple(one[key] for key in KEYS), []).append(one)
     answers = []
-    for key, curve in curves.items():
-        row = next((one for one in curve if one["is_recommended"]), None)
-        best = next((one for one in curve if one["is_best"]), None)
-        low, high = (None, None) if row is None else (row["speedup_low"], row["speedup_high"])
-        decision = _decision(row)
+    for key, curve in itertools.groupby(rows, lambda row: {name: row[name] for name in KEYS}):
+        own = list(curve)
+        row = next((one for one in own if one["is_recommended"]), {})
+        decision = _decision(row) if row else "undecided"
         answers.append(
-            dict(zip(KEYS, key, strict=True))
+            key
             | {
                 "decision": decision,
-                "gamma": row["gamma"] if row is not None and decision == "speculate" else None,
-                "best_gamma": None if best is None else best["gamma"],
-                "recommended_gamma": None if row is None else row["gamma"],
-                "speedup": {"value": None if row is None else row["speedup"], "low": low, "high": high},
-                "p_gamma_best": None if row is None else row["p_best"],
-                "expected_loss": None if row is None else 0.004,
-                "p_speculation_pays": None if row is None else PAYS[decision],
-                "reason": f"{curve[0]['status']}: {curve[0]['reason']}" if row is None else "",
+                "gamma": row["gamma"] if decision == "speculate" else None,
+                "best_gamma": next((one["gamma"] for one in own if one["is_best"]), None),
+                "recommended_gamma": row.get("gamma"),
+                "speedup": {end: row.get(name) for end, name in SPEEDUP.items()},
+                "p_gamma_best": row.get("p_best"),
+                "expected_loss": 0.004 if row else None,
+                "p_speculation_pays": PAYS[decision] if row else None,
+                "reason": "" if row else f"{own[0]['status']}: {own[0]['reason']}",
             }
         )
     return answers
 
 
-def _decision(row: Mapping[str, Any] | None) -> str:
-    if row is not None and row["speedup_low"] > 1:
+def _decision(row: Mapping[str, Any]) -> str:
+    if row["speedup_low"] > 1:
         return "speculate"
-    return "do not speculate" if row is not None and row["speedup_high"] < 1.01 else "undecided"
+    return "do not speculate" if row["speedup_high"] < 1.01 else "undecided"
 
 
 def predicted(shape: Shape, **changes: Any) -> list[PredictionRow]:

@@ -12,24 +12,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 
 from specgauge.model.settings import Point
-from specgauge.reports.figures import (
-    DASHED,
-    HeatCell,
-    ScatterPoint,
-    break_even_lines,
-    cell_colours,
-    contrast,
-    draw_acceptance,
-    draw_colour_key,
-    draw_cost,
-    draw_heat_map,
-    draw_scatter,
-    draw_speedup,
-    scatter_domain,
-    series_style,
-    series_styles,
-    speedup_domain,
-)
+from specgauge.reports import figures
 from specgauge.reports.inline_svg import COLOURS, Hover, Size, inline_figure
 from specgauge.reports.summaries import cost_domain
 from specgauge.sweeps.store.schema import PredictionRow, ValidationRow
@@ -57,24 +40,29 @@ def points(axes: Axes, gid: str) -> list[tuple[float, float]]:
 
 
 def test_styles_go_round_and_dash_lines_once_the_colours_are_used_up() -> None:
-    styles = list(series_styles([f"s{index}" for index in range(7)]).values())
+    styles = list(figures.series_styles([f"s{index}" for index in range(7)]).values())
     assert [style.marker for style in styles[:5]] == ["o", "s", "^", "D", "o"]
     assert len({style.colour for style in styles[:6]}) == 6
-    assert [style.line == DASHED for style in styles] == [False] * 6 + [True]
+    assert [style.line == figures.DASHED for style in styles] == [False] * 6 + [True]
     assert styles[6].role == styles[0].role
 
 
 def test_series_that_share_a_colour_keep_the_words_of_each() -> None:
     names = [f"s{index}" for index in range(7)]
-    styles, rows = series_styles(names), curve()[:1]
+    styles, rows = figures.series_styles(names), curve()[:1]
     series, measured = dict.fromkeys(names, rows), {name: [a_record(gamma=1)] for name in names}
     speedups = partial(
-        draw_speedup, series=series, styles=styles, to_use={}, measured=measured, y_range=speedup_domain(rows)
+        figures.draw_speedup,
+        series=series,
+        styles=styles,
+        to_use={},
+        measured=measured,
+        y_range=figures.speedup_domain(rows),
     )
     domain = cost_domain([series])
     assert domain is not None
-    costs = partial(draw_cost, series=series, styles=styles, unit=domain[0], top=domain[1])
-    acceptance = partial(draw_acceptance, series={name: [0.5] for name in names}, intervals={}, styles=styles)
+    costs = partial(figures.draw_cost, series=series, styles=styles, unit=domain[0], top=domain[1])
+    acceptance = partial(figures.draw_acceptance, series={name: [0.5] for name in names}, intervals={}, styles=styles)
     for kind, draw in (("dots", speedups), ("measured", speedups), ("dots", costs), ("dots", acceptance)):
         hover = drawn(draw)[1]
         assert [words.split(",")[0] for words in hover[f"{kind} s0"]] == ["s0", "s6"]
@@ -83,11 +71,10 @@ def test_series_that_share_a_colour_keep_the_words_of_each() -> None:
         assert svg.count("<title>s6,") == (2 if draw is speedups else 1)
 
 
-# ---------------------------------------------------------------------------------------------------- speed-up
-
-
 def speedup_axes(rows: list[PredictionRow], *measured: ValidationRow, **to_use: int) -> tuple[Axes, Hover]:
-    return drawn(draw_speedup, {"t1": rows}, series_styles(["t1"]), to_use, {"t1": measured}, (0.5, 2.0))
+    return drawn(
+        figures.draw_speedup, {"t1": rows}, figures.series_styles(["t1"]), to_use, {"t1": measured}, (0.5, 2.0)
+    )
 
 
 def test_a_speedup_panel_has_a_dot_for_every_gamma_a_band_a_ring_and_the_line_at_one() -> None:
@@ -127,15 +114,17 @@ def test_one_gamma_is_a_dot_with_a_thick_interval() -> None:
 
 
 def test_the_speedup_axis_shows_the_line_at_one_and_tames_wild_intervals() -> None:
-    low, high = speedup_domain(curve())
+    low, high = figures.speedup_domain(curve())
     assert low < 1.0 < high
-    wild = speedup_domain(curve(speedup=1.2, speedup_low=0.01, speedup_high=50.0))
+    wild = figures.speedup_domain(curve(speedup=1.2, speedup_low=0.01, speedup_high=50.0))
     # values span 1 to 1.2; intervals are shown down to 1 / 1.5 and up to 1.2 · 1.5, with 6 % of that as room
     assert wild == pytest.approx((1 / 1.5 - 0.068, 1.8 + 0.068))
-    assert speedup_domain([]) == (0.9, 1.1)
-    assert speedup_domain(curve(), [a_record(speedup_measured=3.0, speedup_measured_high=3.2)])[1] > 3.2
+    assert figures.speedup_domain([]) == (0.9, 1.1)
+    assert figures.speedup_domain(curve(), [a_record(speedup_measured=3.0, speedup_measured_high=3.2)])[1] > 3.2
     # of few blocks: 2.0 (0.1 to 40) is given room up to 2.4, where values span 1 to 2; 6 % of 1.4 are room
-    wide = speedup_domain([], [a_record(speedup_measured=2.0, speedup_measured_low=0.1, speedup_measured_high=40.0)])
+    wide = figures.speedup_domain(
+        [], [a_record(speedup_measured=2.0, speedup_measured_low=0.1, speedup_measured_high=40.0)]
+    )
     assert wide == pytest.approx((1.0 - 0.084, 2.4 + 0.084))
 
 
@@ -153,13 +142,10 @@ def test_what_was_measured_stands_open_beside_its_gamma() -> None:
     ]
 
 
-# -------------------------------------------------------------------------------------------------------- cost
-
-
 def cost_axes(rows: list[PredictionRow]) -> tuple[Axes, Hover]:
     domain = cost_domain([{"t1": rows}])
     assert domain is not None
-    return drawn(draw_cost, {"t1": rows}, series_styles(["t1"]), *domain)
+    return drawn(figures.draw_cost, {"t1": rows}, figures.series_styles(["t1"]), *domain)
 
 
 def test_cost_parts_are_stacked_to_the_round() -> None:
@@ -178,13 +164,10 @@ def test_cost_parts_are_stacked_to_the_round() -> None:
     assert hover["dots s0"][0] == "t1, γ = 1: plain decoding of the same tokens takes 17.1 ms"
 
 
-# -------------------------------------------------------------------------------------------------- acceptance
-
-
 def test_an_acceptance_panel_draws_what_is_known() -> None:
     series = {"a": [0.8, None, 0.6], "b": [0.5]}
     intervals = {"a": ([0.7, None, 0.5], [0.9, None, 0.7]), "b": ([None], [None])}
-    axes, hover = drawn(draw_acceptance, series, intervals, series_styles(["a", "b"]))
+    axes, hover = drawn(figures.draw_acceptance, series, intervals, figures.series_styles(["a", "b"]))
     assert points(axes, "curve s0") == points(axes, "dots s0") == [(1, 0.8), (3, 0.6)]
     assert (found(axes, "curve s1"), points(axes, "dots s1")) == ([], [(1, 0.5)])
     (bars,) = found(axes, "band s0")
@@ -194,49 +177,44 @@ def test_an_acceptance_panel_draws_what_is_known() -> None:
     assert axes.get_ylim() == (0.0, 1.0)
 
 
-# ---------------------------------------------------------------------------------------------------- heat map
-
-
 def test_break_even_runs_between_the_cells() -> None:
     # one row, 1.2 and 0.8: S = 1 half-way between the centres at 0.5 and 1.5, from the upper to the lower edge
-    (path,) = break_even_lines([[1.2, 0.8]])
+    (path,) = figures.break_even_lines([[1.2, 0.8]])
     assert {x for x, _ in path} == {1.0}
     assert {path[0][1], path[-1][1]} == {0.0, 1.0}
-    (column,) = break_even_lines([[0.8], [1.2]])
+    (column,) = figures.break_even_lines([[0.8], [1.2]])
     assert {y for _, y in column} == {1.0}
     assert {column[0][0], column[-1][0]} == {0.0, 1.0}
     # 1.3 and 0.9: three quarters of the way from the centre at 0.5 to the one at 1.5
-    (between,) = break_even_lines([[1.3, 0.9]])
+    (between,) = figures.break_even_lines([[1.3, 0.9]])
     assert [x for x, _ in between] == pytest.approx([1.25] * len(between))
 
 
 @pytest.mark.parametrize("grid", [[[1.2]], [[0.9]], [[None]], [[1.2, 1.3], [1.1, 1.05]], [[None, None]]])
 def test_no_line_where_nothing_crosses(grid: list[list[float | None]]) -> None:
-    assert break_even_lines(grid) == []
-
-
-def spans(paths: list[list[tuple[float, float]]]) -> list[tuple[float, float]]:
-    return sorted((min(x for x, _ in path), max(x for x, _ in path)) for path in paths)
+    assert figures.break_even_lines(grid) == []
 
 
 def test_the_line_reaches_cells_without_a_number_and_does_not_enter_them() -> None:
-    (path,) = break_even_lines([[1.3, 1.3, None], [0.9, 0.9, None]])
+    (path,) = figures.break_even_lines([[1.3, 1.3, None], [0.9, 0.9, None]])
     assert {y for _, y in path} == {1.25}
     assert {path[0][0], path[-1][0]} == {0.0, 2.0}
-    hole = break_even_lines([[1.3, None, 1.3], [0.9, 0.9, 0.9]])
-    # under the hole: (1.3 + .9 + .9) / 3 at its corners, .9 between them: S = 1 a quarter of the way, at 1.125
-    assert spans(hole) == [pytest.approx((0.0, 1.125)), pytest.approx((1.875, 3.0))]
-    split = break_even_lines([[0.9, None, 0.9], [1.3, None, 1.3]])
-    assert spans(split) == [(0.0, 1.0), (2.0, 3.0)]
+    for over, under, spans in (
+        # under the hole: (1.3 + .9 + .9) / 3 at its corners, .9 between them: S = 1 a quarter of the way, at 1.125
+        ([1.3, None, 1.3], [0.9, 0.9, 0.9], [(0.0, 1.125), (1.875, 3.0)]),
+        ([0.9, None, 0.9], [1.3, None, 1.3], [(0.0, 1.0), (2.0, 3.0)]),
+    ):
+        across = [[x for x, _ in path] for path in figures.break_even_lines([over, under])]
+        assert sorted((min(x), max(x)) for x in across) == list(map(pytest.approx, spans))
 
 
 def test_a_heat_map_says_every_cell() -> None:
     cells = {
-        Point(batch_size=1, context=64): HeatCell(speedup=1.42, gamma=3, note="speculate"),
-        Point(batch_size=4, context=64): HeatCell(speedup=0.93, gamma=1, note="do not speculate"),
-        Point(batch_size=1, context=256): HeatCell(speedup=None, gamma=None, note="oom"),
+        Point(batch_size=1, context=64): figures.HeatCell(speedup=1.42, gamma=3, note="speculate"),
+        Point(batch_size=4, context=64): figures.HeatCell(speedup=0.93, gamma=1, note="do not speculate"),
+        Point(batch_size=1, context=256): figures.HeatCell(speedup=None, gamma=None, note="oom"),
     }
-    axes, hover = drawn(draw_heat_map, cells, [1, 4], [64, 256])
+    axes, hover = drawn(figures.draw_heat_map, cells, [1, 4], [64, 256])
     assert [text.get_text() for text in found(axes, "cell-value")] == ["0.93", "1.42"]
     assert [text.get_text() for text in found(axes, "cell-gamma")] == ["γ = 1", "γ = 3"]
     assert [text.get_text() for text in found(axes, "cell-note")] == ["no data", "oom"]
@@ -255,44 +233,41 @@ def test_a_heat_map_says_every_cell() -> None:
 
 def test_numbers_in_cells_are_readable() -> None:
     for value in (0.01, 0.4, 0.7, 0.9, 0.99, 1.0, 1.01, 1.2, 1.5, 1.8, 2.5, 40.0):
-        assert contrast(*cell_colours(value)) >= 4.5, value
-        assert not set(cell_colours(value)) & set(COLOURS.values()), "not taken for a colour of the page"
+        assert figures.contrast(*figures.cell_colours(value)) >= 4.5, value
+        assert not set(figures.cell_colours(value)) & set(COLOURS.values()), "not taken for a colour of the page"
 
 
 def test_orange_is_slower_and_blue_is_faster() -> None:
-    slower, faster = cell_colours(0.8)[0], cell_colours(1.25)[0]
+    slower, faster = figures.cell_colours(0.8)[0], figures.cell_colours(1.25)[0]
     assert int(slower[1:3], 16) > int(slower[5:7], 16)
     assert int(faster[1:3], 16) < int(faster[5:7], 16)
-    assert cell_colours(2.0) == cell_colours(50.0)
-    assert contrast("#000000", "#ffffff") == pytest.approx(21)
-    axes, _ = drawn(draw_colour_key)
+    assert figures.cell_colours(2.0) == figures.cell_colours(50.0)
+    assert figures.contrast("#000000", "#ffffff") == pytest.approx(21)
+    axes, _ = drawn(figures.draw_colour_key)
     assert [label.get_text() for label in axes.get_xticklabels()] == ["0.50\u202f×", "1.00\u202f×", "2.00\u202f×"]
 
 
-# ----------------------------------------------------------------------------------------------------- scatter
-
-
-def a_point(x: float, y: float, **more: Any) -> ScatterPoint:
-    plain: dict[str, Any] = {"x": x, "y": y, "style": series_style(0), "shape": 0, "words": f"{x}, {y}"}
-    return ScatterPoint(**(plain | more))
+def a_point(x: float, y: float, **more: Any) -> figures.ScatterPoint:
+    plain: dict[str, Any] = {"x": x, "y": y, "style": figures.series_style(0), "shape": 0, "words": f"{x}, {y}"}
+    return figures.ScatterPoint(**(plain | more))
 
 
 def test_both_axes_show_the_same_range() -> None:
     # from 1 to 2, with 6 % of that on either side
-    assert scatter_domain([a_point(1.0, 2.0)]) == pytest.approx((0.94, 2.06))
-    assert scatter_domain([a_point(1.5, 1.5)]) == pytest.approx((1.4, 1.6))
-    assert scatter_domain([a_point(1.0, 2.0, x_ends=(0.9, 1.1))]) == pytest.approx((0.9 - 0.066, 2.0 + 0.066))
+    assert figures.scatter_domain([a_point(1.0, 2.0)]) == pytest.approx((0.94, 2.06))
+    assert figures.scatter_domain([a_point(1.5, 1.5)]) == pytest.approx((1.4, 1.6))
+    assert figures.scatter_domain([a_point(1.0, 2.0, x_ends=(0.9, 1.1))]) == pytest.approx((0.9 - 0.066, 2.0 + 0.066))
     # bars that dwarf the points: as far as 1 / 1.25 and 2 · 1.25
-    assert scatter_domain([a_point(1.0, 2.0, y_ends=(0.01, 50.0))]) == pytest.approx((0.8 - 0.102, 2.5 + 0.102))
-    axes, _ = drawn(draw_scatter, [a_point(1.0, 2.0)])
+    assert figures.scatter_domain([a_point(1.0, 2.0, y_ends=(0.01, 50.0))]) == pytest.approx((0.8 - 0.102, 2.5 + 0.102))
+    axes, _ = drawn(figures.draw_scatter, [a_point(1.0, 2.0)])
     assert axes.get_xlim() == axes.get_ylim() == pytest.approx((0.94, 2.06))
     assert points(axes, "plain") == [pytest.approx((0.94, 0.94)), pytest.approx((2.06, 2.06))]
 
 
 def test_every_interval_is_a_bar_and_every_point_says_what_it_is() -> None:
     first = a_point(1.0, 1.2, x_ends=(0.9, 1.1), words="a & b")
-    second = a_point(1.1, 1.0, y_ends=(0.9, 1.2), style=series_style(1), shape=5)
-    axes, hover = drawn(draw_scatter, [first, second])
+    second = a_point(1.1, 1.0, y_ends=(0.9, 1.2), style=figures.series_style(1), shape=5)
+    axes, hover = drawn(figures.draw_scatter, [first, second])
     bars = [segment.tolist() for bar in found(axes, "interval") for segment in bar.get_segments()]
     assert bars == [[[0.9, 1.2], [1.1, 1.2]], [[1.1, 0.9], [1.1, 1.2]]]
     assert (points(axes, "dots s0"), points(axes, "open s1")) == ([(1.0, 1.2)], [(1.1, 1.0)])

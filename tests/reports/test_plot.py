@@ -63,24 +63,16 @@ def rings(data: ReportData) -> list[tuple[str, float]]:
     ]
 
 
-def test_the_legend_says_what_is_drawn(data: ReportData) -> None:
-    samplings = sorted({row.setting.sampling for row in data.predictions})
-    assert any(one.decision == SPECULATE for one in data.recommendations)
-    assert legend(data) == ["plain decoding", *samplings, "90\u202f% interval", "γ to use"]
-    undecided = replace(data, recommendations=[replace(one, decision="undecided") for one in data.recommendations])
-    assert legend(undecided) == ["plain decoding", *samplings, "90\u202f% interval"]
-
-
-def test_a_ring_is_where_the_answer_is_to_speculate(data: ReportData) -> None:
-    pays = [one for one in data.recommendations if one.decision == SPECULATE]
-    assert sorted(rings(data)) == sorted(
-        (f"batch {one.point.batch_size}, context {one.point.context}", one.gamma) for one in pays
-    )
-    first = replace(data, recommendations=pays[:1])
-    assert len(rings(first)) == 1
-    assert (
-        rings(replace(data, recommendations=[replace(one, decision="undecided") for one in data.recommendations])) == []
-    )
+def test_a_ring_is_where_the_answer_is_to_speculate_and_the_legend_says_so(data: ReportData) -> None:
+    assert {one.decision for one in data.recommendations} == {SPECULATE}
+    words = ["plain decoding", *sorted({row.setting.sampling for row in data.predictions}), "90\u202f% interval"]
+    first, *others = (replace(one, decision="undecided") for one in data.recommendations)
+    one_left = replace(data, recommendations=[first, *data.recommendations[1:]])
+    expected = [(f"batch {one.batch_size}, context {one.context}", one.gamma) for one in data.recommendations[1:]]
+    assert sorted(rings(one_left)) == sorted(expected)
+    assert legend(one_left) == [*words, "γ to use"]
+    undecided = replace(data, recommendations=[first, *others])
+    assert (rings(undecided), legend(undecided)) == ([], words)
 
 
 def test_what_was_measured_is_drawn_and_told(data: ReportData, tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ from specgauge.model.settings import Point, Setting
 from specgauge.reports.records import ReportData, best_of, curves, findings, read_report_data, validated
 from specgauge.sweeps.store.schema import WarningRow
 from tests.reports.synthetic import Shape, build_run, predicted
-from tests.reports.validation_rows import a_forced_record, a_record, decode
-from tests.sweeps.validation_rows import validation_row
+from tests.reports.validation_rows import a_record, decode
+from tests.sweeps.validation_rows import forced_row, validation_row
 
 STOPPED = Shape(with_predictions=False)
 
@@ -108,5 +108,5 @@ def test_curves_are_sorted_and_the_best_is_the_smallest_gamma_among_equals() -> 
 
 
 def test_forced_or_unknown_is_no_measured_speedup() -> None:
-    rows = [a_record(), a_forced_record(gamma=3), a_record(gamma=4, speedup_measured=None)]
+    rows = [a_record(), a_record(**forced_row(gamma=3)), a_record(gamma=4, speedup_measured=None)]
     assert validated(rows) == {(rows[0].setting, Point(batch_size=1, context=64), 2): rows[0]}

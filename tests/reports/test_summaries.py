@@ -23,7 +23,7 @@ def test_acceptance_comes_from_the_recorded_positions() -> None:
     assert one.low == pytest.approx(one.survival), "every prompt is alike"
     assert one.tokens_per_round == pytest.approx(sum(0.7**place for place in range(7)))
     assert (one.alpha_overlap, one.alpha_accepted, one.alpha_omega) == pytest.approx((0.7, 0.7, 0.7))
-    assert (one.prompts, one.texts, one.positions, one.null_share) == (12, 12, 480, 0.0)
+    assert (one.texts.prompts, one.texts.positions, one.texts.null_share) == (12, 480, 0.0)
 
 
 def test_single_prompts_have_no_interval_and_positions_outside_the_support_are_counted() -> None:
@@ -31,7 +31,7 @@ def test_single_prompts_have_no_interval_and_positions_outside_the_support_are_c
     frame.loc[::4, ["target_prob", "draft_prob"]] = float("nan")
     (one,) = acceptance_curves({("p", "t1"): frame}, [curve()[0].setting], ONE.config())
     assert set(one.low) == {None}
-    assert one.null_share == 0.25
+    assert one.texts.null_share == 0.25
 
 
 def test_conditional_acceptance_is_the_ratio_of_neighbours() -> None:

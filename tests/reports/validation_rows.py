@@ -8,22 +8,12 @@ from typing import Any
 
 from specgauge.sweeps.store.rows import row_of, write_csv
 from specgauge.sweeps.store.schema import ValidationRow
-from tests.sweeps.validation_rows import forced_row, policy_row, validation_row
+from tests.sweeps.validation_rows import validation_row
 
 
 def a_record(**changes: Any) -> ValidationRow:
     """`validation_row` as the report's record."""
     return row_of(ValidationRow, validation_row(**changes), "row")
-
-
-def a_forced_record(**changes: Any) -> ValidationRow:
-    """`forced_row` as the report's record."""
-    return a_record(**forced_row(**changes))
-
-
-def a_policy(**changes: Any) -> ValidationRow:
-    """`policy_row` as the report's record."""
-    return a_record(**policy_row(**changes))
 
 
 def decode(run: Path, *rows: dict[str, Any], policies: Sequence[dict[str, Any]] = ()) -> Path:

@@ -64,7 +64,7 @@ def wait_for(found: Callable[[], Any]) -> Any:
 def worker_of(run: Path, cell: Cell) -> int | None:
     """The process that measures that cell now."""
     mark = read_checkpoint(run)
-    return None if mark is None or mark.get("cell") != cell.id else int(mark["pid"])
+    return None if mark is None or mark.get("name") != cell.id else int(mark["pid"])
 
 
 def is_alive(pid: int) -> bool:

@@ -1,6 +1,6 @@
 """A stand-in for the parts of `bench` a run calls, without torch: constant times and acceptance, faults on demand.
 
-install(FakeBench(oom_at={(4, 256)}))        # then specgauge.sweeps.run.runner.run(...) measures with it
+install(FakeBench(fails_at={(4, 256): OutOfMemoryError("full")}))        # then runner.run(...) measures with it
 """
 
 from __future__ import annotations
@@ -9,14 +9,22 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import product
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
-from specgauge.bench.timing.blocks import BlockRecord, Status, TimingCell
+from specgauge.bench.timing.blocks import BlockRecord, Status, TimingCell, first_line
+from specgauge.configs.schema import Config
 from specgauge.model.arms import Arm, arm_names
+from specgauge.sweeps.run.pair import PairRun
+from specgauge.sweeps.run.progress import Progress
+from specgauge.sweeps.run.session import Deadline, PairOutcome, Session
 from tests.sweeps import decoded, made
+
+PROMPTS: list[Any] = [SimpleNamespace(text=f"text {number}", category=None) for number in range(10)]
 
 
 class OutOfMemoryError(RuntimeError):
@@ -28,27 +36,25 @@ class Decoding:
     """One batch under one arm."""
 
     arm: str
-    batch_size: int
-    context: int
+    point: tuple[int, int]
+    """Batch size and context."""
     prompts: tuple[int, ...]
     """The numbers that random numbers follow from."""
     repetition: int
     policy: Any = None
     """What chooses γ under an adaptive arm."""
 
-    @property
-    def point(self) -> tuple[int, int]:
-        return self.batch_size, self.context
 
-
-@dataclass(frozen=True)
 class FakeEndToEnd:
     """Every text is as long as it may be; rounds accept everything and nothing in turn, and take their parts and ε."""
 
-    bench: FakeBench
-    settings: Any
-    options: dict[str, Any]
-    interleaves: bool = True
+    def __init__(self, bench: FakeBench, pair: Any, settings: Any, **options: Any) -> None:
+        self.bench, self.options = bench, options
+        bench.decoders.append({"temperature": settings.temperature, **options})
+
+    @property
+    def interleaves(self) -> bool:
+        return self.bench.interleaves
 
     def warm_up(self, arm: str, prompts: Sequence[Sequence[int]], *, gamma_max: int = 0) -> None:
         assert (gamma_max > 0) == arm.startswith("adaptive:")
@@ -68,43 +74,40 @@ class FakeEndToEnd:
         policies: Mapping[str, Any],
         window: int,
     ) -> dict[str, Any]:
-        assert len({len(prompt) for prompt in prompts}) == 1
+        (context,) = {len(prompt) for prompt in prompts}
         assert len(set(prompt_numbers)) == len(prompt_numbers) == len(prompts)
         assert window > 0
-        return {arm: self._run(arm, prompts, prompt_numbers, repetition, policies.get(arm)) for arm in arms}
-
-    def _run(
-        self, arm: str, prompts: Sequence[Sequence[int]], numbers: Sequence[int], repetition: int, policy: Any
-    ) -> Any:
-        size, context = len(prompts), len(prompts[0])
-        asked = Decoding(
-            arm=arm, batch_size=size, context=context, prompts=tuple(numbers), repetition=repetition, policy=policy
-        )
-        self.bench.before_decoding(asked)
-        self.bench.decoded.append(asked)
-        batch = decoded.Batch(
-            prompts=numbers,
-            repetition=repetition,
-            context=context,
-            max_new_tokens=self.options["max_new_tokens"],
-            overhead_s=self.bench.overhead_s,
-            policies={} if policy is None else {Arm.parse(arm).policy or "": policy},
-            look_s=self.bench.look_s,
-        )
-        return SimpleNamespace(
-            requests=tuple(decoded.Request(**row) for row in batch.requests(arm)),
-            rounds=tuple(decoded.Round(**row) for row in batch.rounds(arm)),
-        )
+        found = {}
+        for arm in arms:
+            policy = policies.get(arm)
+            asked = Decoding(
+                arm=arm, point=(len(prompts), context), prompts=tuple(prompt_numbers), repetition=repetition,
+                policy=policy,
+            )  # fmt: skip
+            self.bench.before_decoding(asked)
+            self.bench.decoded.append(asked)
+            batch = decoded.Batch(
+                prompts=prompt_numbers,
+                repetition=repetition,
+                context=context,
+                max_new_tokens=self.options["max_new_tokens"],
+                overhead_s=self.bench.overhead_s,
+                policies={} if policy is None else {Arm.parse(arm).policy or "": policy},
+                look_s=self.bench.look_s,
+            )
+            found[arm] = SimpleNamespace(
+                requests=tuple(decoded.Request(**row) for row in batch.requests(arm)),
+                rounds=tuple(decoded.Round(**row) for row in batch.rounds(arm)),
+            )
+        return found
 
 
 @dataclass
 class FakeBench:
     """What goes wrong, and a count of what was done."""
 
-    oom_at: set[tuple[int, int]] = field(default_factory=set)
-    """(batch_size, context) of cells that run out of memory."""
-    fail_at: set[tuple[int, int]] = field(default_factory=set)
-    interrupt_after: int | None = None
+    fails_at: dict[tuple[int, int], Exception] = field(default_factory=dict)
+    """What happens in cells, by (batch_size, context)."""
     load_error: dict[str, Exception] = field(default_factory=dict)
     """By pair."""
     acceptance_error: Exception | None = None
@@ -117,6 +120,10 @@ class FakeBench:
     threads: list[int | None] = field(default_factory=list)
     decoded: list[Decoding] = field(default_factory=list)
     """Batches decoded end to end, in order."""
+    decoders: list[dict[str, Any]] = field(default_factory=list)
+    """Temperature and options of each decoder that was made."""
+    interleaves: bool = True
+    """Whether the caches of all arms fit at once."""
     before_decoding: Callable[[Decoding], object] = lambda _: None
     """Called before each of them; what it raises is what happens."""
     warmed_up: list[str] = field(default_factory=list)
@@ -156,47 +163,39 @@ class FakeBench:
 
     def measure_cells(self, pair: Any, cells: Sequence[TimingCell], **options: Any) -> None:
         """As the real one: block by block, every arm of every cell, nothing that is recorded."""
-        gammas, journal = tuple(options["gammas"]), options["journal"]
-        given_up: set[str] = set()
-        for cell in cells:
-            if any(b.status != "ok" for arm in arm_names(gammas) for b in journal.blocks(cell.cell_id, arm).values()):
+        arms, journal = arm_names(options["gammas"]), options["journal"]
+        given_up = {
+            cell.cell_id
+            for cell in cells
+            for arm in arms
+            if any(block.status != "ok" for block in journal.blocks(cell.cell_id, arm).values())
+        }
+        for cell, block, arm in product(cells, range(options["precision"].min_blocks), arms):
+            if cell.cell_id in given_up or block in journal.blocks(cell.cell_id, arm):
+                continue
+            point, record = (cell.batch_size, cell.context), partial(BlockRecord, cell_id=cell.cell_id)
+            error = self.fails_at.get(point)
+            if error is not None:
                 given_up.add(cell.cell_id)
-        for cell in cells:
-            for block in range(options["precision"].min_blocks):
-                for arm in arm_names(gammas):
-                    if cell.cell_id not in given_up and block not in journal.blocks(cell.cell_id, arm):
-                        self._measure(cell, arm, block, gammas, journal, given_up, options["progress"])
+                status: Status = "oom" if isinstance(error, OutOfMemoryError) else "failed"
+                for name in arms:
+                    if not journal.blocks(cell.cell_id, name):
+                        journal.record(record(arm=name, block=0, status=status, reason=first_line(error)))
+                continue
+            journal.begin(cell.cell_id, arm, block)
+            samples_s = [made.marks(arm, max(options["gammas"]))] * 4
+            first_call_s = 9.0 if block == 0 else None
+            journal.record(record(arm=arm, block=block, status="ok", samples_s=samples_s, first_call_s=first_call_s))
+            self.measured.append((*point, arm, block))
+            options["progress"](arm)
 
-    def _measure(
-        self,
-        cell: TimingCell,
-        arm: str,
-        block: int,
-        gammas: tuple[int, ...],
-        journal: Any,
-        given_up: set[str],
-        progress: Callable[[str], None],
-    ) -> None:
-        point, record = (cell.batch_size, cell.context), partial(BlockRecord, cell_id=cell.cell_id)
-        if point in self.oom_at or point in self.fail_at:
-            status: Status = "oom" if point in self.oom_at else "failed"
-            reason = "OutOfMemoryError: full" if status == "oom" else "RuntimeError: bad"
-            given_up.add(cell.cell_id)
-            for name in arm_names(gammas):
-                if not journal.blocks(cell.cell_id, name):
-                    journal.record(record(arm=name, block=0, status=status, reason=reason))
-            return
-        journal.begin(cell.cell_id, arm, block)
-        if len(self.measured) == self.interrupt_after:
-            raise KeyboardInterrupt
-        samples_s = [made.marks(arm, max(gammas))] * 4
-        first_call_s = 9.0 if block == 0 else None
-        journal.record(record(arm=arm, block=block, status="ok", samples_s=samples_s, first_call_s=first_call_s))
-        self.measured.append((*point, arm, block))
-        progress(arm)
-
-    def end_to_end(self, pair: Any, settings: Any, **options: Any) -> FakeEndToEnd:
-        return FakeEndToEnd(self, settings, options)
+    def measure_pair(
+        self, path: Path, config: Config, progress: Progress | None = None, deadline: Deadline | None = None
+    ) -> PairOutcome:
+        """Measure the first pair of a configuration into a run directory."""
+        with made.begin(path, config) as run:
+            session = Session(run, config.pairs[0], PROMPTS, progress or Progress(), deadline=deadline)
+            return PairRun(session).measure()
 
     def take_over(self, monkeypatch: pytest.MonkeyPatch) -> FakeBench:
         """Stand for bench in this process until the test ends."""
@@ -210,38 +209,33 @@ class FakeBench:
         def generate_plain(model: Any, prompts: Sequence[Any], settings: Any, **options: Any) -> list[Any]:
             return [SimpleNamespace(prompt=number) for number in options["prompt_numbers"]]
 
-        def read_prompts(workload: Any, tell: Any = None) -> list[Any]:
-            return [SimpleNamespace(text=f"text {number}", category=None) for number in range(10)]
-
-        contents: dict[str, dict[str, Any]] = {
-            "timing.cell_timer": {"measure_cells": self.measure_cells, "check_contexts": lambda *_: None},
-            "device": {"is_out_of_memory": lambda error: isinstance(error, OutOfMemoryError)},
-            "models.pair": {
-                "load_pair": self.load_pair,
-                "load_model": self.load_model,
-                "check_vocabularies": lambda target, draft, pair: None,
-            },
-            "models.modes": {"refuse_mode_of": lambda pair, mode: None, "pair_in_mode": lambda pair, mode: pair},
-            "acceptance.teacher_forced": {"measure_acceptance": self.measure_acceptance},
-            "acceptance.lookups": {
-                "pair_acceptance": lambda pair, *rest, **_: self.measure_acceptance(pair.target, pair.draft, *rest)
-            },
-            "decoding.plain": {"generate_plain": generate_plain},
-            "end_to_end.end_to_end": {
-                "EndToEnd": self.end_to_end,
-                "shuffled": lambda arms, *, seed, block: [arms[(i + block) % len(arms)] for i in range(len(arms))],
-            },
-            "prompts": {
-                "read_prompts": read_prompts,
-                "encode_prompts": lambda prompts, tokenizer, workload: [[1, 2, 3]] * len(prompts),
-                "prompts_of_length": lambda prompts, length: [[1] * length] * len(prompts),
-            },
-            "environment": {"collect_environment": lambda: self.environment, "use_threads": self.threads.append},
-        }
-        found = {f"specgauge.bench.{name}": content for name, content in contents.items()}
-        modules = {name: ModuleType(name) for name in found}
-        for name, module in modules.items():
-            module.__dict__.update(found[name])
+        modules: dict[str, ModuleType] = {}
+        for where, content in {
+            "timing.cell_timer.measure_cells": self.measure_cells,
+            "timing.cell_timer.check_contexts": lambda *_: None,
+            "device.is_out_of_memory": lambda error: isinstance(error, OutOfMemoryError),
+            "models.pair.load_pair": self.load_pair,
+            "models.pair.load_model": self.load_model,
+            "models.pair.check_vocabularies": lambda target, draft, pair: None,
+            "models.pair.refuse_mode_of": lambda pair, mode: None,
+            "models.pair.pair_in_mode": lambda pair, mode: pair,
+            "acceptance.teacher_forced.measure_acceptance": self.measure_acceptance,
+            "acceptance.lookups.pair_acceptance": lambda pair, *rest, **_: self.measure_acceptance(
+                pair.target, pair.draft, *rest
+            ),
+            "decoding.plain.generate_plain": generate_plain,
+            "end_to_end.end_to_end.EndToEnd": partial(FakeEndToEnd, self),
+            "end_to_end.end_to_end.shuffled": lambda arms, *, seed, block: [
+                arms[(i + block) % len(arms)] for i in range(len(arms))
+            ],
+            "prompts.read_prompts": lambda workload, tell=None: PROMPTS,
+            "prompts.encode_prompts": lambda prompts, tokenizer, workload: [[number] for number in range(len(prompts))],
+            "prompts.prompts_of_length": lambda prompts, length: [list(prompt) * length for prompt in prompts],
+            "environment.collect_environment": lambda: self.environment,
+            "environment.use_threads": self.threads.append,
+        }.items():
+            module, _, name = f"specgauge.bench.{where}".rpartition(".")
+            setattr(modules.setdefault(module, ModuleType(module)), name, content)
         return modules
 
 

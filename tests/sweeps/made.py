@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import json
+import math
 import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
+import pytest
 
 from specgauge.configs.schema import Config
 from specgauge.model.arms import arm_names
 from specgauge.sweeps.plan import Cell, plan_cells
 from specgauge.sweeps.store.files import atomic_path
 from specgauge.sweeps.store.journal import Journal
-from specgauge.sweeps.store.rundir import Run, acceptance_file_name
+from specgauge.sweeps.store.rundir import Run, acceptance_path
 from specgauge.sweeps.store.writer import OpenRun
 
 T_DECODE_S, T_DRAFT_S, CATCH_UP_S, T_VERIFY_S = 1.0, 0.125, 0.0625, 1.25
-ENVIRONMENT = {
+ENVIRONMENT: dict[str, Any] = {
     "device": "cpu",
     "cpu": "Some CPU",
     "cuda": None,
@@ -69,14 +72,16 @@ def model_folder(path: Path, shape: Mapping[str, Any], tensors: Mapping[str, Seq
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     end = 0
     for name, sizes in tensors.items():
-        count = 1
-        for size in sizes:
-            count *= size
-        header[name] = {"dtype": "BF16", "shape": list(sizes), "data_offsets": [end, end + 2 * count]}
-        end += 2 * count
+        start, end = end, end + 2 * math.prod(sizes)
+        header[name] = {"dtype": "BF16", "shape": list(sizes), "data_offsets": [start, end]}
     text = json.dumps(header).encode()
     (path / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + bytes(end))
     return path
+
+
+def exact(value: float | Sequence[float]) -> Any:
+    """Equal but for rounding."""
+    return pytest.approx(value, rel=1e-12, abs=1e-13)
 
 
 def marks(arm: str, gamma_max: int) -> list[float]:
@@ -92,25 +97,13 @@ def acceptance_frame(
     prompts: int, positions: int, accepted: float = 0.5, *, context: int = 64, end_reason: str = "length"
 ) -> pd.DataFrame:
     """Every draft passes with probability `accepted` under the ratio rule; tokens never repeat."""
-    rows = [(prompt, position) for prompt in range(prompts) for position in range(positions)]
-    return pd.DataFrame(
-        {
-            "prompt": [prompt for prompt, _ in rows],
-            "repetition": 0,
-            "position": [position for _, position in rows],
-            "context": [context + position for _, position in rows],
-            "token": [position for _, position in rows],
-            "target_prob": 1.0,
-            "draft_prob": accepted,
-            "overlap_ratio": accepted,
-            "overlap_match": accepted,
-            "draft_argmax": -1,
-            "draft_argmax_target_prob": 0.0,
-            "draft_top_prob": 0.5,
-            "draft_entropy_nats": 1.0,
-            "end_reason": end_reason,
-        }
-    )
+    position = np.tile(np.arange(positions), prompts)
+    varying = {"prompt": np.repeat(np.arange(prompts), positions), "position": position, "context": context + position}
+    draft = {"draft_prob": accepted, "draft_argmax": -1, "draft_argmax_target_prob": 0.0}
+    signals = {"draft_top_prob": 0.5, "draft_entropy_nats": 1.0}
+    overlaps = {"overlap_ratio": accepted, "overlap_match": accepted}
+    constant = {"repetition": 0, "target_prob": 1.0, "end_reason": end_reason}
+    return pd.DataFrame({**varying, "token": position, **draft, **signals, **overlaps, **constant})
 
 
 def write_run(
@@ -121,6 +114,7 @@ def write_run(
     scale: Mapping[str, float] | None = None,
     broken: Mapping[tuple[int, int, str], tuple[str, str]] | None = None,
     only: set[tuple[int, int]] | None = None,
+    blocks: int = 3,
 ) -> Run:
     """A run whose arms take their constant times, times `scale`, with a record of each kind of trouble in `broken`."""
     gammas = config.grid.gamma
@@ -133,14 +127,14 @@ def write_run(
                         {"axes": cell.axes, "arm": arm, "block": 0, "status": trouble[0], "reason": trouble[1]}
                     )
                 elif only is None or (cell.batch_size, cell.context) in only:
-                    record_blocks(run.journal, cell, arm, max(gammas), (scale or {}).get(arm, 1.0))
+                    record_blocks(run.journal, cell, arm, max(gammas), (scale or {}).get(arm, 1.0), blocks)
     for sampling, frame in acceptance.items():
-        with atomic_path(path / "acceptance" / acceptance_file_name("p", sampling)) as temporary:
+        with atomic_path(acceptance_path(path, "p", sampling)) as temporary:
             frame.to_parquet(temporary, index=False)
     return Run.open(path)
 
 
-def record_blocks(journal: Journal, cell: Cell, arm: str, gamma_max: int, scale: float) -> None:
+def record_blocks(journal: Journal, cell: Cell, arm: str, gamma_max: int, scale: float, blocks: int = 3) -> None:
     sample = [mark * scale for mark in marks(arm, gamma_max)]
-    for block in range(3):
+    for block in range(blocks):
         journal.append({"axes": cell.axes, "arm": arm, "block": block, "status": "ok", "samples_s": [sample] * 4})

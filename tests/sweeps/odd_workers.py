@@ -1,6 +1,6 @@
 """Workers that meet with an accident, as processes of their own.
 
-    worker.WORK = odd_workers.with_accidents("little memory", f"pause in {cell.id}")
+    monkeypatch.setattr(worker, "work_apart", odd_workers.with_accidents("little memory", f"pause in {cell.id}"))
     subprocess.run([sys.executable, "-P", "-m", "tests.sweeps.odd_workers", "fake,pause in …", "run", "config.yaml"])
 
 Those named `fake …` measure with the fake bench and import no torch.
@@ -109,7 +109,8 @@ ACCIDENTS: dict[str, Callable[..., object]] = {
 def main(accidents: str, *arguments: str) -> int:
     """`specgauge` whose workers have these accidents."""
     signal.signal(signal.SIGINT, signal.default_int_handler)  # tests in the background are born deaf to it
-    worker.WORK, worker.GRACE_S = odd_workers.with_accidents(*accidents.split(",")), 0.1
+    setattr(worker, "work_apart", odd_workers.with_accidents(*accidents.split(",")))  # noqa: B010
+    worker.GRACE_S = 0.1
     return cli.main(arguments)
 
 

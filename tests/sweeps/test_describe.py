@@ -26,6 +26,7 @@ PAIRS = [
 ]
 MACHINE = AssumedMachine(name="2 CPU cores", bytes_per_s=10e9, flops_per_s=40e9, launch_s=1e-3)
 AWAY = "some-organisation/not-in-the-cache"
+# arms but generate · models · numbers a token · tokens · rows · bytes
 CACHES, WEIGHTS = 5 * 2 * (2 * 2 * 2 * 8) * (64 + 10) * 2 * 4, 2 * 4 * 4224
 DECODED = {"gamma": [1, 3], "policies": ["svip"], "context": 64, "max_new_tokens": 10}
 

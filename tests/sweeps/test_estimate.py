@@ -13,7 +13,6 @@ from specgauge.sweeps import estimate
 from specgauge.sweeps.estimate import (
     AssumedMachine,
     check_contexts,
-    interleaved_bytes,
     kv_bytes,
     memory_bytes,
     over_memory,
@@ -110,20 +109,6 @@ def test_a_forward_is_bound_by_memory_or_by_arithmetic() -> None:
     size = ModelSize(parameters=4, dtype="float32", layers=2)
     assert machine.forward_s(size, 1) == 2 * 0.5 + 16 / 8
     assert machine.forward_s(size, 10) == 2 * 0.5 + 2 * 4 * 10 / 4
-
-
-def test_interleaved_arms_have_a_cache_each(folder: Path) -> None:
-    changes: dict[str, Any] = {
-        "grid": {"batch_size": [1, 2], "context": [16, 64], "gamma": "1:3"},
-        "validate": {"gamma": [1, 3], "policies": ["svip"], "context": 64, "max_new_tokens": 10},
-    }
-
-    def caches(**others: Any) -> int | None:
-        config = with_models(folder, **(changes | others))
-        return interleaved_bytes(config, config.pairs[0], read_sizes(config)["p"])
-
-    assert caches() == 5 * 2 * (2 * 2 * 2 * 8) * (64 + 10) * 2 * 4  # arms but generate, models, numbers a token, …
-    assert caches(validate=None) is caches(mode="compile") is None
 
 
 @pytest.mark.parametrize(("section", "most"), [(None, 124), ({"max_new_tokens": 29}, 99)])

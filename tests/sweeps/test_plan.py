@@ -1,6 +1,8 @@
+import pytest
+
 from specgauge.configs.canonical import short_hash
 from specgauge.model.sampling import SamplingSettings
-from specgauge.sweeps.plan import chains, plan_cells, planned_pairs, settings_of
+from specgauge.sweeps.plan import chains, decoded_tokens, plan_cells, planned_pairs, settings_of
 from tests.sweeps import made
 
 SAMPLING = [
@@ -17,6 +19,11 @@ def test_settings_that_share_a_chain_share_cells() -> None:
     assert list(chains(config)) == ["argmax", "draw", "temperature+top_p+draw"]
     assert chains(config)["temperature+top_p+draw"] == SamplingSettings(temperature=0.7, top_p=0.9)
     assert settings_of(config.sampling[1]) == SamplingSettings(temperature=0, top_k=5)
+
+
+@pytest.mark.parametrize(("validate", "tokens"), [({"max_new_tokens": 12}, 12), ({}, 9), (None, 9)])
+def test_how_long_texts_are(validate: dict[str, int] | None, tokens: int) -> None:
+    assert decoded_tokens(made.config(validate=validate, workload={"max_new_tokens": 9})) == tokens
 
 
 PAIRS = [

@@ -1,5 +1,6 @@
 """Sources of costs by name: each gives costs of the shape asked for, with where they come from."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -7,17 +8,16 @@ import pytest
 
 from specgauge.model.settings import Provenance, Setting
 from specgauge.sweeps.sources import SOURCES, cost_source
-from specgauge.sweeps.store.rundir import Run
 from tests.model.roofline_cases import deployed
-from tests.reports.synthetic import Shape, build_run
+from tests.sweeps import made
 
 SETTING = Setting(pair="p", mode="eager", sampling="greedy", draft_sampling="same", acceptance_rule="ratio")
 
 
 def test_the_sources_are_alike_to_what_reads_them(tmp_path: Path) -> None:
-    shape = Shape(alphas={"greedy": 0.8}, batch_sizes=(1, 4), contexts=(64, 256), gammas=(1, 2))
+    config = made.config(grid={"batch_size": [1, 4], "context": [64, 256], "gamma": "1:2"})
     given: dict[str, dict[str, Any]] = {
-        "measured": {"run": Run.open(build_run(tmp_path / "run", shape)), "setting": SETTING},
+        "measured": {"run": made.write_run(tmp_path / "run", config, {}), "setting": SETTING},
         "roofline": {"target": deployed("llama-2-7b"), "draft": deployed("tinyllama-1.1b")},
     }
     origins = {"measured": Provenance.MEASURED, "roofline": Provenance.PREDICTED}
@@ -32,6 +32,6 @@ def test_the_sources_are_alike_to_what_reads_them(tmp_path: Path) -> None:
 def test_a_source_nobody_registered_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"^source of costs: expected one of measured, roofline, got 'guess'$"):
         cost_source("guess")
-    run = Run.open(build_run(tmp_path / "run"))
-    with pytest.raises(ValueError, match="other"):
-        cost_source("measured", run=run, setting=Setting(**{**vars(SETTING), "pair": "other"}))
+    run = made.write_run(tmp_path / "run", made.config(), {})
+    with pytest.raises(ValueError, match=r"found no setting .*other"):
+        cost_source("measured", run=run, setting=replace(SETTING, pair="other"))

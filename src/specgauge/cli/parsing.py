@@ -20,17 +20,8 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from specgauge.configs.errors import did_you_mean
+from specgauge.model.acceptance import profiles
 from specgauge.model.acceptance.acceptance import Acceptance
-from specgauge.model.acceptance.profiles import (
-    AcceptanceProfile,
-    profile_from_alpha,
-    profile_from_conditional,
-    profile_from_counts,
-    profile_from_histogram,
-    profile_from_marginal,
-    profile_from_tokens_per_round,
-    profile_from_totals,
-)
 from specgauge.model.checks import LARGEST_GAMMA, FloatArray
 from specgauge.sweeps.store.rows import columns, csv_lines, csv_rows
 
@@ -154,7 +145,7 @@ class RecordedProfile:
 class GivenAcceptance:
     """A profile, the gammas to predict at, and the input as numbers, to be shown beside every result."""
 
-    profile: AcceptanceProfile | RecordedProfile
+    profile: profiles.AcceptanceProfile | RecordedProfile
     gammas: list[int]
     inputs: dict[str, Any]
 
@@ -184,14 +175,14 @@ def parse_acceptance(options: Mapping[str, Any], gamma: str | None) -> GivenAcce
     where = option_name(name)
     inputs: dict[str, Any]
     if name == "alpha":
-        profile, inputs = profile_from_alpha(text), {"alpha": float(text)}
+        profile, inputs = profiles.profile_from_alpha(text), {"alpha": float(text)}
     elif name == "tokens_per_round":
         if gamma is None:
             raise ValueError(f"--gamma: expected the gamma of each value of {where}, got none")
         drafts, values = parse_gammas(gamma, "--gamma"), parse_numbers(text, where)
         if len(values) != len(drafts):
             raise ValueError(f"{where}: expected one value for each of the {len(drafts)} gammas, got {len(values)}")
-        profile, inputs = profile_from_tokens_per_round(drafts, values), {}
+        profile, inputs = profiles.profile_from_tokens_per_round(drafts, values), {}
     elif name == "counts":
         profile, inputs = _counts(text, where)
     else:
@@ -204,21 +195,22 @@ def parse_acceptance(options: Mapping[str, Any], gamma: str | None) -> GivenAcce
     )
 
 
-_PER_POSITION: dict[str, tuple[Callable[[str, str], list[Any]], Callable[[list[Any]], AcceptanceProfile]]] = {
-    "rates": (parse_numbers, profile_from_marginal),
-    "conditional_rates": (parse_numbers, profile_from_conditional),
-    "histogram": (parse_counts, profile_from_histogram),
+_PER_POSITION: dict[str, tuple[Callable[[str, str], list[Any]], Callable[[list[Any]], profiles.AcceptanceProfile]]] = {
+    "rates": (parse_numbers, profiles.profile_from_marginal),
+    "conditional_rates": (parse_numbers, profiles.profile_from_conditional),
+    "histogram": (parse_counts, profiles.profile_from_histogram),
 }
 
 
-def _counts(text: str, where: str) -> tuple[AcceptanceProfile, dict[str, Any]]:
+def _counts(text: str, where: str) -> tuple[profiles.AcceptanceProfile, dict[str, Any]]:
     if text.count(":") == 1:
         left, right = text.split(":")
         (rounds,), accepted = parse_counts(left, f"{where}, rounds"), parse_counts(right, f"{where}, accepted")
-        return profile_from_counts(accepted, rounds=rounds), {"rounds": rounds, "accepted_per_position": accepted}
+        profile = profiles.profile_from_counts(accepted, rounds=rounds)
+        return profile, {"rounds": rounds, "accepted_per_position": accepted}
     if text.count("/") == 2:
         total, drafted, rounds = parse_counts(text.replace("/", ","), where)
-        profile = profile_from_totals(accepted=total, drafted=drafted, rounds=rounds)
+        profile = profiles.profile_from_totals(accepted=total, drafted=drafted, rounds=rounds)
         return profile, {"accepted": total, "drafted": drafted, "rounds": rounds}
     raise ValueError(
         f"{where}: expected ROUNDS:A1,A2,… (accepted at each position) or ACCEPTED/DRAFTED/ROUNDS, got {text!r}; "

@@ -165,7 +165,6 @@ def _plan_row(
 
 
 def _bound(model: Deployment, batch_size: int, context: int, tokens: int) -> str:
-    """What takes longest in a step: memory, arithmetic or link."""
     bounds = roofline_bounds_s(step_work(model, batch_size=batch_size, context=context, tokens=tokens), model)
     return max(bounds, key=lambda name: float(bounds[name]))
 
@@ -194,17 +193,8 @@ def plan_text(document: Mapping[str, Any]) -> str:
                 f"{model['weight_bytes_per_device'] / 1e9:.2f} GB on a device, "
                 f"{model['kv_bytes_per_token'] / 1e3:.1f} kB of KV cache for a token"
             )
-    headings = [
-        "batch",
-        "context",
-        "best gamma",
-        "speed-up",
-        "T_decode (ms)",
-        "C (ms)",
-        "T_verify (ms)",
-        "T_round (ms)",
-    ]
-    headings += ["bound by (decode, draft, verify)", "largest batch", "without draft", ""]
+    headings = ["batch", "context", "best gamma", "speed-up", "T_decode (ms)", "C (ms)", "T_verify (ms)"]
+    headings += ["T_round (ms)", "bound by (decode, draft, verify)", "largest batch", "without draft", ""]
     cells = [
         [
             row["batch_size"],

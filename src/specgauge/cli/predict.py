@@ -20,6 +20,7 @@ from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from specgauge.cli.costs import GivenCosts, given_costs
 from specgauge.cli.parsing import GivenAcceptance, Table, option_name, parse_duration_s, parse_durations_s, read_table
+from specgauge.model import sensitivity
 from specgauge.model.acceptance.acceptance import Acceptance
 from specgauge.model.checks import (
     LARGEST_GAMMA,
@@ -29,15 +30,7 @@ from specgauge.model.checks import (
     finite_or_none,
 )
 from specgauge.model.decision import OPTIMISTIC, estimate_speedup
-from specgauge.model.overhead import OverheadFit, fit_overhead, relative_errors
-from specgauge.model.sensitivity import (
-    alpha_from_tokens_per_round,
-    break_even_alpha,
-    break_even_draft_total_s,
-    required_alpha,
-    sensitivities,
-    speedup_limits,
-)
+from specgauge.model.overhead import fit_overhead, relative_errors
 from specgauge.model.settings import Provenance
 from specgauge.model.speedup import (
     round_time_s,
@@ -123,8 +116,8 @@ def predict_rows(
         "throughput_tokens_per_s": throughput_tokens_per_s(
             accepted.tokens_per_round, t_round_s=t_round, batch_size=batch_size
         ),
-        "break_even_alpha": break_even_alpha(costs, batch_size=batch_size),
-        "break_even_draft_total_s": break_even_draft_total_s(costs, accepted, batch_size=batch_size),
+        "break_even_alpha": sensitivity.break_even_alpha(costs, batch_size=batch_size),
+        "break_even_draft_total_s": sensitivity.break_even_draft_total_s(costs, accepted, batch_size=batch_size),
     }
     source, fit = acceptance.profile.source, acceptance.profile.fit
     return {
@@ -174,18 +167,17 @@ def _inputs(
 
 
 def _at(gamma: int, accepted: Acceptance, given: GivenCosts, batch_size: int, wanted: float | None) -> dict[str, Any]:
-    """What would change S at one gamma."""
     costs = given.costs.only([gamma])
     omega = accepted.only([gamma]).tokens_per_round
-    alpha = alpha_from_tokens_per_round(omega, gamma)
+    alpha = sensitivity.alpha_from_tokens_per_round(omega, gamma)
     steps = given.draft_steps[given.costs.gammas == gamma]
-    slopes = sensitivities(alpha, costs, batch_size=batch_size, draft_steps=steps)
-    limits = speedup_limits(alpha, costs, batch_size=batch_size)
-    needed = None if wanted is None else finite_or_none(required_alpha(wanted, costs, batch_size=batch_size).item())
+    slopes = sensitivity.sensitivities(alpha, costs, batch_size=batch_size, draft_steps=steps)
+    limits = sensitivity.speedup_limits(alpha, costs, batch_size=batch_size)
+    needed = np.nan if wanted is None else sensitivity.required_alpha(wanted, costs, batch_size=batch_size).item()
     return {
         "gamma": gamma,
         "alpha_omega": alpha.item(),
-        "required_alpha": needed,
+        "required_alpha": finite_or_none(needed),
         "limits": {name: value.item() for name, value in vars(limits).items()},
         "sensitivities": {name: value.item() for name, value in vars(slopes).items()},
     }
@@ -248,13 +240,14 @@ def predict_table(path: str | Path, *, fit_overhead_by: str | None = None) -> di
     gamma = table.column("gamma").astype(np.int64)
     rate = table.column("acceptance_rate")
     omega = np.where(np.isnan(rate), table.column("tokens_per_round"), tokens_per_round_iid(np.nan_to_num(rate), gamma))
+    alpha = sensitivity.alpha_from_tokens_per_round(omega, gamma)
     step = table.column("t_draft_s")
     decode, verify = table.column("t_decode_s"), table.column("t_verify_s")
     costs_s = round_time_s(
         t_draft_total_s=np.where(np.isnan(step), table.column("t_draft_total_s"), step * gamma),
         t_verify_s=verify,
         t_draft_catch_up_s=np.nan_to_num(table.column("t_draft_catch_up_s")),
-        full_acceptance=alpha_from_tokens_per_round(omega, gamma) ** gamma,  # of the alpha that reproduces Omega
+        full_acceptance=alpha**gamma,
         batch_size=np.nan_to_num(table.column("batch_size"), nan=1.0),
     )
     overhead, measured = table.column("t_overhead_s"), table.column("speedup_measured")
@@ -271,11 +264,16 @@ def predict_table(path: str | Path, *, fit_overhead_by: str | None = None) -> di
         )
         by_group = {group.group: group.t_overhead_s for group in fitted.groups}
         overhead = np.array([by_group.get(label, math.nan) for label in labels])
-        fit = _fit_document(fit_overhead_by, fitted)
+        groups = {
+            group.group: {name: getattr(group, name) for name in ("rows", "t_overhead_s", *FIT_ERRORS)}
+            for group in fitted.groups
+        }
+        fit = {"column": fit_overhead_by, "groups": groups, **{name: getattr(fitted, name) for name in FIT_ERRORS}}
     round_s = with_overhead_s(costs_s, verify, np.nan_to_num(overhead))
     gain = speedup(omega, t_decode_s=decode, t_round_s=round_s)
     errors = np.full(gain.shape, np.nan)
     errors[compared] = relative_errors(gain[compared], measured[compared])
+    known = np.abs(errors[compared])
     computed = {
         "tokens_per_round": omega,
         "accepted_draft_tokens": omega - 1,
@@ -291,11 +289,13 @@ def predict_table(path: str | Path, *, fit_overhead_by: str | None = None) -> di
         | {"label": OPTIMISTIC if math.isnan(overhead[i]) else None}
         for i in range(gain.size)
     ]
-    return {"rows": rows, "errors": _errors(np.abs(errors[compared])), "fit": fit}
+    summary = None
+    if known.size:
+        summary = {"rows": known.size, "mean_abs_error": float(known.mean()), "worst_abs_error": float(known.max())}
+    return {"rows": rows, "errors": summary, "fit": fit}
 
 
 def _labels(table: Table[TableRow], column: str, compared: FloatArray) -> np.ndarray[Any, Any]:
-    """The group of every row that an overhead is fitted to."""
     if "t_overhead_s" in table.header:
         raise ValueError(f"{table.path}: expected a fit only where overheads are not given, got t_overhead_s")
     for needed in (column, "speedup_measured"):
@@ -307,20 +307,6 @@ def _labels(table: Table[TableRow], column: str, compared: FloatArray) -> np.nda
         raise ValueError(f"{table.path}: speedup_measured: expected at least one value to fit on, got none")
     at = table.header.index(column)
     return np.array([cells[at].strip() for cells in table.texts])
-
-
-def _fit_document(column: str, fitted: OverheadFit) -> dict[str, Any]:
-    groups = {
-        group.group: {name: getattr(group, name) for name in ("rows", "t_overhead_s", *FIT_ERRORS)}
-        for group in fitted.groups
-    }
-    return {"column": column, "groups": groups, **{name: getattr(fitted, name) for name in FIT_ERRORS}}
-
-
-def _errors(errors: FloatArray) -> dict[str, Any] | None:
-    if not errors.size:
-        return None
-    return {"rows": errors.size, "mean_abs_error": float(errors.mean()), "worst_abs_error": float(errors.max())}
 
 
 def rows_text(document: Mapping[str, Any]) -> str:

@@ -7,22 +7,20 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from specgauge.bench.acceptance.lookups import LOOKUP_COLUMNS, measure_lookups, pair_acceptance, starts_of
 from specgauge.bench.acceptance.teacher_forced import FLOAT_COLUMNS, INTEGER_COLUMNS, measure_acceptance
 from specgauge.bench.decoding.drafters import NgramDrafter
-from specgauge.bench.decoding.records import NonFiniteLogitsError, Text
+from specgauge.bench.decoding.records import Text
 from specgauge.bench.end_to_end.end_to_end import drafter_for
 from specgauge.bench.end_to_end.text_checks import expected_counts
 from specgauge.bench.models.pair import LoadedModel, LoadedPair
 from specgauge.configs.pairs import NgramConfig
-from specgauge.model.acceptance.recorded import needed_columns, pad_texts, recorded_rounds
 from specgauge.model.sampling import SamplingSettings
 from tests.bench.decoded import GREEDY, Make, decode, plain
-from tests.bench.scripted import broken_at, scripted, written
+from tests.bench.scripted import written
 
 WARM = SamplingSettings(temperature=0.7)
 PENALISED = SamplingSettings(temperature=0.7, repetition_penalty=1.3)
@@ -36,19 +34,6 @@ def text(prompt: Sequence[int], tokens: Sequence[int], number: int = 0, *, eos: 
 
 def lookup_pair(target: LoadedModel, ngram: NgramConfig = NGRAM) -> LoadedPair:
     return LoadedPair(name="p", target=target, draft=None, ngram=ngram)
-
-
-def test_starts_by_hand() -> None:
-    # committed at the first start: 7 8 9 7 8; its end 7 8 stood at the front, and 9 7 8 9 are proposed
-    found = list(starts_of(text([7, 8, 9, 7], [8, 9, 7, 5, 6]), NGRAM, 4))
-    assert [(one.proposed, one.matching, one.ngram, one.rejected) for one in found] == [
-        (4, 2, 2, 8),  # 9 7 | 8 where the text has 5
-        (4, 1, 3, 8),  # 7 | 8
-        (4, 0, 3, 8),
-        (0, 0, 0, None),  # 5 is new
-    ]
-    whole = list(starts_of(text([7, 8, 9, 7], [8, 9, 7]), NGRAM, 4))
-    assert [(one.proposed, one.matching, one.rejected) for one in whole] == [(4, 2, None), (4, 1, None)]
 
 
 @given(
@@ -116,22 +101,6 @@ def test_the_target_alone_is_run_and_texts_of_one_token_have_no_row(tiny_model: 
     assert pair_acceptance(lookup_pair(tiny_model()), texts[:1], WARM, **options).empty
 
 
-@pytest.mark.parametrize("settings", [GREEDY, WARM, PENALISED], ids=["greedy", "drawn", "penalised"])
-@pytest.mark.parametrize("value", [torch.nan, torch.inf])
-@pytest.mark.parametrize("place", [1, 5, 8])
-def test_logits_that_are_no_numbers_are_named(settings: SamplingSettings, value: float, place: int) -> None:
-    """Filling after a shorter text is not looked at: text 4 ends before the place."""
-    target = scripted(broken_at(place, value), vocabulary=12, name="pair 'x' target")
-    texts = [text([1, 2], range(3, 3 + count), number) for number, count in ((4, place), (9, 9), (11, 9))]
-    options: Any = {"gamma_max": 2, "batch_size": 2, "chunk": 3}
-    with pytest.raises(NonFiniteLogitsError) as caught:
-        measure_lookups(target, NGRAM, texts, settings, **options)
-    assert (caught.value.model, caught.value.prompt, caught.value.position) == ("pair 'x' target", 9, place)
-    frame = measure_lookups(target, NGRAM, texts[:1] * 2, settings, **options)
-    assert len(frame) == 2 * (place - 1)
-    assert frame["target_prob"].notna().all()
-
-
 @pytest.mark.parametrize("gamma", [1, 3, 6])
 @pytest.mark.parametrize("settings", [GREEDY, WARM], ids=["greedy", "drawn"])
 @pytest.mark.parametrize("eos", [(), (4,)], ids=["to the limit", "some end early"])
@@ -156,30 +125,6 @@ def test_rounds_counted_are_those_expected(
         if row.gamma:
             assert row.match_length == place["lookup_match"]
     assert {0, gamma} <= {row.drafted for row in found.rows}
-
-
-def test_drafts_and_tokens_of_the_window_are_those_counted(tiny_model: Make) -> None:
-    pair, gamma = lookup_pair(tiny_model(scale=0.25)), 3
-    prompts = [[1 + number % 7, 2 + number % 5, 3] for number in range(20)]
-    found = decode(pair.target, drafter_for(pair, GREEDY), GREEDY, prompts, gamma=gamma, new=NEW, seed=2)
-    frame = pair_acceptance(pair, found.texts, GREEDY, gamma_max=gamma, batch_size=20, chunk=64)
-    padded = pad_texts(
-        frame["prompt"].to_numpy(),
-        frame["repetition"].to_numpy(),
-        frame["position"].to_numpy(),
-        frame["end_reason"].to_numpy(dtype=str),
-        {name: frame[name].to_numpy() for name in needed_columns(frame.columns)},
-    )
-    rule: Any = {"acceptance_rule": "ratio", "draft_sampling": "same"}
-    result = recorded_rounds(padded, gammas=[gamma], length_limits=NEW - 1, **rule)
-    # rounds with a position more than γ left: there the decoder shrinks nothing, and the window has one start more
-    rows = [row for row in found.rows if row.gamma == gamma]
-    last = [row for row in found.rows if row.position - 1 == NEW - 1 - gamma]
-    assert result.starts.sum() == len(rows) + len(last)
-    assert result.rounds_by_drafts is not None
-    drafted = [min(gamma, int(row.drafted + (row in last and row.drafted > 0))) for row in [*rows, *last]]
-    assert result.rounds_by_drafts.sum(axis=0)[0].tolist() == [drafted.count(k) for k in range(gamma + 1)]
-    assert {0, gamma} <= set(drafted)
 
 
 def test_the_drafter_of_a_pair(tiny_model: Make) -> None:

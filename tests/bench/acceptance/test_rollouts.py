@@ -10,10 +10,9 @@ import torch
 
 from specgauge.bench.acceptance.rollouts import Drafting, measure_rollouts, rejected_draft_masses
 from specgauge.bench.decoding.records import NonFiniteLogitsError, Text
-from specgauge.bench.decoding.sampling import lowest_argmax, probabilities, processed_logits, seen_tokens
 from specgauge.bench.models.pair import LoadedModel
 from specgauge.model.sampling import SamplingSettings
-from tests.bench.decoded import DRAWN, FILTERED, GREEDY, Make, plain
+from tests.bench.decoded import DRAWN, FILTERED, GREEDY, Make, next_probs, plain
 from tests.bench.scripted import always, scripted, spread, written
 
 NUMBERS = [3, 4, 9]
@@ -106,26 +105,13 @@ def test_signals_and_tokens_are_those_of_a_plain_forward(
         assert chain["depth"].tolist() == [1, 2, 3]
         assert chain["token"].iloc[0] != whole.tokens[start + 1] or rule == "ratio"
         for row in chain.itertuples():
-            before = plain_logits(draft, history)
-            proposals = probabilities(before, settings, seen(history))
-            if sampling == "greedy" or settings.temperature == 0.0:
-                assert row.token == int(lowest_argmax(processed_logits(before, settings, seen(history))))
-            assert proposals[row.token] > 0 or sampling == "greedy"
+            if sampling == "greedy":
+                assert row.token == int(next_probs(draft, history, settings).argmax())
+            assert next_probs(draft, history, settings)[row.token] > 0
             history.append(int(row.token))
-            logs = plain_logits(draft, history).log_softmax(-1)
-            assert row.top_prob == pytest.approx(float(logs.exp().max()), abs=1e-5)
-            assert row.entropy_nats == pytest.approx(float(-(logs.exp() * logs).sum()), abs=1e-4)
-
-
-def plain_logits(model: LoadedModel, tokens: list[int]) -> torch.Tensor:
-    with torch.inference_mode():
-        logits: torch.Tensor = model.model(input_ids=torch.tensor([tokens])).logits[0, -1]
-    return logits
-
-
-def seen(history: list[int]) -> torch.Tensor:
-    ids = torch.tensor([history])
-    return seen_tokens(ids, torch.ones_like(ids, dtype=torch.bool), 11)[0]
+            own = next_probs(draft, history, DRAWN)
+            assert row.top_prob == pytest.approx(float(own.max()), abs=1e-5)
+            assert row.entropy_nats == pytest.approx(float(-(own * own.log()).sum()), abs=1e-4)
 
 
 @pytest.mark.parametrize(("rule", "sampling"), SETTINGS)
@@ -188,17 +174,10 @@ def test_ids_that_only_the_target_has_are_never_fed_and_start_nothing() -> None:
     assert frame["token"].isin([0, 1]).all()
 
 
-def test_bad_input_is_one_line(tiny_model: Make) -> None:
+def test_a_text_beyond_the_drafts_context_is_refused(tiny_model: Make) -> None:
     target, draft = tiny_model(scale=0.3), tiny_model(seed=1, max_context=20, name="small")
-    texts = texts_of(target, DRAWN)
-    for options, message in (
-        ({"acceptance_rule": "coin"}, "acceptance_rule: expected ratio or match, got 'coin'"),
-        ({"draft_sampling": "cold"}, "draft_sampling: expected same or greedy, got 'cold'"),
-        ({"depth": 0}, "rollouts: expected 1 or more each, got starts_per_text 4, depth 0, batch_size 2, chunk 128"),
-        ({}, "small: prompt 4 has 9 tokens and 12 more are asked for, but the model takes 20"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            rollouts(target, draft, texts, DRAWN, **options)
+    with pytest.raises(ValueError, match="small: prompt 4 has 9 tokens and 12 more are asked for, but the model takes"):
+        rollouts(target, draft, texts_of(target, DRAWN), DRAWN)
 
 
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])

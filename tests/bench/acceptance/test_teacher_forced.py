@@ -3,31 +3,23 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from typing import Any
 
-import numpy as np
+import pandas as pd
 import pytest
 import torch
 
+from specgauge.bench.acceptance.lookups import measure_lookups
 from specgauge.bench.acceptance.teacher_forced import measure_acceptance
-from specgauge.bench.decoding.records import NonFiniteLogitsError
-from specgauge.bench.decoding.sampling import probabilities, seen_tokens
+from specgauge.bench.decoding.records import NonFiniteLogitsError, Text
 from specgauge.bench.models.pair import LoadedModel
+from specgauge.configs.pairs import NgramConfig
 from specgauge.model.sampling import SamplingSettings
-from tests.bench.decoded import DRAWN, GREEDY, Make, plain
+from tests.bench.decoded import DRAWN, GREEDY, Make, next_probs, plain
 from tests.bench.scripted import broken_at, scripted, text_of, written
 
 CHAINS = [GREEDY, DRAWN, SamplingSettings(temperature=0.7, top_p=0.9, repetition_penalty=1.3)]
-
-
-def next_probs(model: LoadedModel, history: list[int], settings: SamplingSettings, vocabulary: int) -> torch.Tensor:
-    """(V,) the chain's distribution after a history, from one forward without a cache."""
-    network = model.model
-    ids = torch.tensor([history])
-    logits = torch.full((vocabulary,), -torch.inf, dtype=torch.float64)
-    found = network(ids.clamp(max=model.vocabulary_rows - 1), use_cache=False).logits[0, -1]
-    logits[: found.shape[0]] = found
-    return probabilities(logits, settings, seen_tokens(ids, torch.ones_like(ids, dtype=torch.bool), vocabulary)[0])
 
 
 @pytest.mark.parametrize("settings", CHAINS)
@@ -43,25 +35,17 @@ def test_columns_are_the_definitions(tiny_model: Make, settings: SamplingSetting
         history = [*text.prompt_tokens, *text.tokens[: row.position + 1]]
         token = text.tokens[row.position + 1]
         assert (row.token, row.context, row.end_reason) == (token, len(history) - 1, text.end_reason)
-        target_probs = next_probs(target, history, settings, 11)
-        draft_probs = next_probs(draft, history, settings, 11)
+        target_probs = next_probs(target, history, settings)
+        draft_probs = next_probs(draft, history, settings)
         assert row.target_prob == pytest.approx(float(target_probs[token]), abs=1e-6)
         assert row.draft_prob == pytest.approx(float(draft_probs[token]), abs=1e-6)
         assert row.overlap_ratio == pytest.approx(float(torch.minimum(target_probs, draft_probs).sum()), abs=1e-6)
         assert row.overlap_match == pytest.approx(float((target_probs * draft_probs).sum()), abs=1e-6)
         assert row.draft_argmax == int(draft_probs.argmax())
         assert row.draft_argmax_target_prob == pytest.approx(float(target_probs[row.draft_argmax]), abs=1e-6)
-        own = next_probs(draft, history, DRAWN, 11)
+        own = next_probs(draft, history, DRAWN)
         assert row.draft_top_prob == pytest.approx(float(own.max()), abs=1e-6)
         assert row.draft_entropy_nats == pytest.approx(float(-(own * own.log()).sum()), abs=1e-5)
-
-
-def test_a_draft_equal_to_the_target_is_always_accepted(tiny_model: Make) -> None:
-    target = tiny_model(seed=1, scale=0.3)
-    texts = plain(target, DRAWN, new=9, seed=3)
-    frame = measure_acceptance(target, target, texts, DRAWN, batch_size=3, chunk=4)
-    np.testing.assert_allclose(frame["overlap_ratio"], 1.0, atol=1e-6)
-    np.testing.assert_allclose(frame["draft_prob"] / frame["target_prob"], 1.0, atol=1e-5)
 
 
 def test_one_model_after_the_other_gives_the_same(tiny_model: Make) -> None:
@@ -125,9 +109,9 @@ def test_a_text_beyond_the_drafts_context_is_refused(tiny_model: Make) -> None:
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])
 @pytest.mark.parametrize("place", [1, 5, 8])
 @pytest.mark.parametrize("who", ["target", "draft"])
-@pytest.mark.parametrize("one_by_one", [False, True], ids=["side by side", "one by one"])
+@pytest.mark.parametrize("how", ["side by side", "one by one", "lookups"])
 def test_logits_that_are_no_numbers_are_named(
-    settings: SamplingSettings, value: float, place: int, who: str, one_by_one: bool
+    settings: SamplingSettings, value: float, place: int, who: str, how: str
 ) -> None:
     """Filling after a shorter text is not looked at: text 4 ends before the place."""
     texts = [written(range(3, 3 + count), number) for number, count in ((4, place), (9, 9), (11, 9))]
@@ -137,11 +121,16 @@ def test_logits_that_are_no_numbers_are_named(
         for name in ("target", "draft")
     )
     options: Any = {"batch_size": 2, "chunk": 3}
-    first: Any = (lambda: target) if one_by_one else target
-    second: Any = (lambda: draft) if one_by_one else draft
+    measure: dict[str, Callable[[list[Text]], pd.DataFrame]] = {
+        "side by side": lambda given: measure_acceptance(target, draft, given, settings, **options),
+        "one by one": lambda given: measure_acceptance(lambda: target, lambda: draft, given, settings, **options),
+        "lookups": lambda given: measure_lookups(
+            target if who == "target" else draft, NgramConfig(), given, settings, gamma_max=2, **options
+        ),
+    }
     with pytest.raises(NonFiniteLogitsError) as caught:
-        measure_acceptance(first, second, texts, settings, **options)
+        measure[how](texts)
     assert (caught.value.model, caught.value.prompt, caught.value.position) == (f"pair 'x' {who}", 9, place)
-    frame = measure_acceptance(target, draft, texts[:1] * 2, settings, **options)
+    frame = measure[how](texts[:1] * 2)
     assert len(frame) == 2 * (place - 1)
-    assert not frame.isna().any(axis=None)
+    assert not (frame["target_prob"] if how == "lookups" else frame).isna().any(axis=None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -119,18 +120,13 @@ def test_layers_that_share_a_mask_attend_as_each_would_alone(new: int, shared: i
 
 def test_a_mask_is_made_ready_once_for_all_layers(monkeypatch: pytest.MonkeyPatch) -> None:
     query, key, value = states(4, 13, shared=2)
-    mask, right = ragged_mask(4, 13), torch.Tensor.repeat
-    made: list[Tensor] = []
-
-    def counted(tensor: Tensor, *sizes: int) -> Tensor:
-        made.append(tensor)
-        return right(tensor, *sizes)
-
-    monkeypatch.setattr(torch.Tensor, "repeat", counted)
+    mask = ragged_mask(4, 13)
+    repeat = Mock(side_effect=torch.Tensor.repeat)
+    monkeypatch.setattr(torch.Tensor, "repeat", lambda tensor, *sizes: repeat(tensor, *sizes))
     for each, count in ((mask, 3), (for_all_layers(mask.clone()), 4)):
         for _ in range(3):
             attend(query, key, value, each)
-        assert len(made) == count
+        assert repeat.call_count == count
 
 
 @pytest.mark.parametrize(
@@ -141,16 +137,11 @@ def test_grouped_heads_read_the_cache_once(
 ) -> None:
     """Few new tokens are folded into the query length; keys and values are passed on as they lie, never repeated."""
     query, key, value = states(new, new + 9)
-    calls: list[tuple[Any, dict[str, Any]]] = []
-    real = functional.scaled_dot_product_attention
-
-    def record(*arguments: Any, **options: Any) -> Tensor:
-        calls.append((arguments, options))
-        return real(*arguments, **options)
-
-    monkeypatch.setattr(functional, "scaled_dot_product_attention", record)
+    fused = Mock(side_effect=functional.scaled_dot_product_attention)
+    monkeypatch.setattr(functional, "scaled_dot_product_attention", fused)
     attend(query, key, value, ragged_mask(new, new + 9))
-    (((found_query, found_key, found_value), options),) = calls
+    ((found_query, found_key, found_value), options) = fused.call_args
+    assert fused.call_count == 1
     assert tuple(found_query.shape) == queries
     assert found_key is key
     assert found_value is value

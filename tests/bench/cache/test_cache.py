@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
-from specgauge.bench.cache.adapter import ATTENTION_NAMES, refuse_cache_that_cannot_roll_back
+from specgauge.bench.cache.adapter import ATTENTION_NAMES
 from specgauge.bench.cache.cache import capacity_bucket, forward, new_cache
 from tests.bench.decoding.test_decoder_families import FAMILIES, VOCABULARY, network
 
@@ -67,18 +66,6 @@ def test_rows_of_different_length_equal_their_own_texts(model: Any, tokens: torc
     assert cache.lengths == [7, 13, 21]
 
 
-def test_rolled_back_tokens_leave_no_trace(model: Any, tokens: torch.Tensor) -> None:
-    expected = reference(model, tokens)
-    model.set_attn_implementation(ATTENTION_NAMES["sdpa"])
-    cache = new_cache(model, batch_size=3, tokens=24)
-    forward(model, cache, tokens[:, :10])
-    forward(model, cache, (tokens[:, 10:15] + 1) % VOCABULARY)
-    cache.set_lengths(10)
-    torch.testing.assert_close(forward(model, cache, tokens[:, 10:14]), expected[:, 10:14], rtol=0, atol=TOLERANCE)
-    cache.set_lengths(0)
-    torch.testing.assert_close(forward(model, cache, tokens[:, :6]), expected[:, :6], rtol=0, atol=TOLERANCE)
-
-
 def test_copied_rows_go_on_apart_from_their_originals(model: Any, tokens: torch.Tensor) -> None:
     model.set_attn_implementation(ATTENTION_NAMES["sdpa"])
     cache = new_cache(model, batch_size=2, tokens=64)
@@ -107,19 +94,3 @@ def test_a_cache_that_would_overflow_says_so(model: Any, tokens: torch.Tensor) -
 @pytest.mark.parametrize(("tokens", "capacity"), [(1, 64), (64, 64), (65, 128), (1000, 1024)])
 def test_capacity_follows_the_context(tokens: int, capacity: int) -> None:
     assert capacity_bucket(tokens) == capacity
-
-
-@pytest.mark.parametrize(
-    ("config", "stateful", "words"),
-    [
-        ({"is_encoder_decoder": True}, False, "encoder-decoder"),
-        ({"layer_types": ["full_attention", "linear_attention"]}, False, "linear_attention"),
-        ({}, True, "cannot be rolled back"),
-    ],
-)
-def test_state_that_cannot_roll_back_is_refused(config: dict[str, Any], stateful: bool, words: str) -> None:
-    settings = SimpleNamespace(**config)
-    settings.get_text_config = lambda: settings
-    model: Any = SimpleNamespace(_is_stateful=stateful)
-    with pytest.raises(ValueError, match=words):
-        refuse_cache_that_cannot_roll_back(settings, "pair 'x' target", model)

@@ -1,41 +1,44 @@
-"""Where texts end, how far γ reaches, and what is refused: on networks whose logits are written down."""
+"""Where texts end, how far γ reaches, logits that are no numbers, vocabularies that differ, and forced acceptance.
+
+The networks' logits are written down.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from scipy.stats import binom
 
 from specgauge.bench.decoding.drafters import Drafter, ModelDrafter, NgramDrafter
-from specgauge.bench.decoding.records import Decoded
+from specgauge.bench.decoding.records import Decoded, NonFiniteLogitsError, broken_logits
 from specgauge.bench.models.pair import LoadedModel
 from specgauge.model.sampling import SamplingSettings
-from tests.bench.decoded import DRAWN, GREEDY, decode, decoder_of, plain
-from tests.bench.scripted import FAR, GivenDrafter, always, scripted, text_of
+from tests.bench.conftest import LoggingClock
+from tests.bench.decoded import DRAWN, GREEDY, decode, plain
+from tests.bench.scripted import FAR, GivenDrafter, after, always, broken_at, scripted, text_of
 
 EOS = 0
 VOCABULARY = 30
 PROMPT = [1, 2]
 
 
-def writes(script: Sequence[int], *, eos: Sequence[int] = (), **options: Any) -> LoadedModel:
-    return scripted(text_of(script, len(PROMPT), VOCABULARY), vocabulary=VOCABULARY, eos=eos, **options)
+def writes(script: Sequence[int], *, vocabulary: int = VOCABULARY, **options: Any) -> LoadedModel:
+    return scripted(text_of(script, len(PROMPT), vocabulary), vocabulary=vocabulary, **options)
 
 
-def run(target: LoadedModel, draft: Drafter | LoadedModel, *, prompts: Any = (PROMPT,), **options: Any) -> Decoded:
-    return decode(target, draft, prompts=prompts, **options)
-
-
-@pytest.mark.parametrize("ends", [[EOS], [29, EOS]])
-def test_an_identical_draft_stops_at_any_end_token_without_a_bonus(ends: list[int]) -> None:
-    script = [7, 3, EOS, 9, 9]
-    found = run(writes(script, eos=ends), writes(script), gamma=4, new=8)
-    assert found.texts[0].tokens == (7, 3, EOS)
-    assert found.texts[0].end_reason == "eos"
-    (row,) = found.rows
-    assert (row.drafted, row.accepted, row.emitted) == (4, 2, 2)
+def run(
+    target: LoadedModel,
+    draft: Drafter | LoadedModel,
+    settings: SamplingSettings = GREEDY,
+    *,
+    prompts: Sequence[Sequence[int]] = (PROMPT,),
+    **options: Any,
+) -> Decoded:
+    return decode(target, draft, settings, prompts, **{"gamma": 3, "new": 9, "seed": 5, **options})
 
 
 @pytest.mark.parametrize("settings", [GREEDY, DRAWN], ids=["greedy", "drawn"])
@@ -47,18 +50,15 @@ def test_an_end_token_at_every_place_of_a_block(place: int, kind: str, settings:
     drafts = list(script)
     if kind == "replacement":
         drafts[place] = 20
-    found = run(writes(script, eos=[EOS]), writes(drafts), gamma=3, new=10, settings=settings)
+    found = run(writes(script, eos=[29, EOS]), writes(drafts), gamma=3, new=10, settings=settings)
     assert found.texts[0].tokens == tuple(script[: place + 1])
     assert found.texts[0].end_reason == "eos"
     assert sum(row.emitted for row in found.rows) == place
-    for row in found.rows:
-        assert row.emitted in (row.accepted, row.accepted + 1)
-        assert row.accepted <= row.drafted == row.gamma
-    if place and kind == "replacement":
-        assert found.rows[-1].emitted == found.rows[-1].accepted + 1
-    if place and kind == "accepted or bonus":
-        is_bonus = place % 4 == 0
-        assert found.rows[-1].emitted - found.rows[-1].accepted == int(is_bonus)
+    assert all(row.accepted <= row.drafted == row.gamma for row in found.rows)
+    assert all(row.emitted == row.accepted + 1 for row in found.rows[:-1])
+    if place:
+        is_draft = kind == "accepted or bonus" and place % 4 != 0
+        assert found.rows[-1].emitted == found.rows[-1].accepted + (not is_draft)
 
 
 @pytest.mark.parametrize("new", range(1, 8))
@@ -163,19 +163,6 @@ def test_a_row_at_the_end_of_its_context_beside_a_fresh_one(prompt_tokens: int) 
         assert [row.gamma for row in found.rows if row.prompt == 1] == [8, 7, 6, 5, 4, 3, 2, 1, 0]
 
 
-def test_gamma_in_force_is_the_smallest_of_four() -> None:
-    target, draft = writes([1], max_context=40), writes([1], max_context=30)
-    decoder = decoder_of(target, draft)
-    assert decoder.gamma_in_force(4, 10, 20) == (4, "asked")
-    assert decoder.gamma_in_force(4, 10, 3) == (2, "tokens_left")
-    assert decoder.gamma_in_force(4, 27, 20) == (3, "draft_context")
-    assert decoder.gamma_in_force(4, 30, 20) == (0, "draft_context")
-    assert decoder.gamma_in_force(4, 36, 20) == (0, "draft_context")
-    lookup = decoder_of(target, NgramDrafter())
-    assert lookup.gamma_in_force(4, 36, 20) == (3, "target_context")
-    assert lookup.gamma_in_force(4, 39, 20) == (0, "target_context")
-
-
 @pytest.mark.parametrize(
     ("prompts", "options", "words"),
     [
@@ -201,3 +188,128 @@ def test_bad_input_is_refused_in_one_line(prompts: list[list[int]], options: dic
     with pytest.raises(ValueError, match=words) as caught:
         run(target, target, prompts=prompts, **{"gamma": 4, "new": 9} | options)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("settings", [GREEDY, DRAWN], ids=["greedy", "drawn"])
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+@pytest.mark.parametrize("place", range(9))
+def test_the_target_stops_at_the_place_and_keeps_what_was_written(
+    place: int, value: float, settings: SamplingSettings
+) -> None:
+    target = scripted(broken_at(place, value, vocabulary=VOCABULARY), vocabulary=VOCABULARY, name="pair 'x' target")
+    with pytest.raises(NonFiniteLogitsError) as caught:
+        run(target, writes(range(3, 12)), settings, numbers=[7])
+    error, kept = caught.value, caught.value.decoded
+    assert (error.model, error.prompt, error.position) == ("pair 'x' target", 7, place)
+    assert kept is not None
+    assert kept.texts == []
+    assert [row.position for row in kept.rows] == list(range(1, place - 3, 4))
+    assert len(kept.times) == len(kept.rows)
+
+
+def test_a_fault_in_the_prefill_is_told_on_a_device_that_runs_behind() -> None:
+    """Marks are read once the device got there."""
+    target, clock = scripted(broken_at(0, torch.nan, vocabulary=VOCABULARY), vocabulary=VOCABULARY), LoggingClock()
+    with pytest.raises(NonFiniteLogitsError) as caught:
+        run(target, writes(range(3, 12)), clock=clock)
+    assert clock.lines[-2:] == ["mark", "wait"]
+    kept = caught.value.decoded
+    assert kept is not None
+    assert (kept.times, kept.prefill_target_s, kept.prefill_draft_s) == ([], 1.0, 0.0)
+
+
+@pytest.mark.parametrize("settings", [GREEDY, DRAWN], ids=["greedy", "drawn"])
+def test_the_draft_is_named_when_its_logits_break(settings: SamplingSettings) -> None:
+    draft = scripted(broken_at(6, torch.nan, vocabulary=VOCABULARY), vocabulary=VOCABULARY, name="pair 'x' draft")
+    with pytest.raises(NonFiniteLogitsError, match="pair 'x' draft: prompt 0: the logits of token 6"):
+        run(writes(range(3, 12)), draft, settings)
+
+
+def test_texts_that_ended_before_are_kept() -> None:
+    """Row 0 ends at its third token; row 1 meets a NaN at its sixth."""
+    good = text_of(range(3, 12), 2, VOCABULARY)
+
+    def logits_of(tokens: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        logits = good(tokens, positions)
+        if tokens.shape[0] == 2:
+            logits[0, positions[0] == 3] = 20.0 * torch.nn.functional.one_hot(torch.tensor(0), VOCABULARY).double()
+            logits[1, positions[1] == 6] = torch.nan
+        return logits
+
+    target = scripted(logits_of, vocabulary=VOCABULARY, eos=[0])
+    with pytest.raises(NonFiniteLogitsError, match="prompt 1: the logits of token 5") as caught:
+        run(target, GivenDrafter([[4]]), prompts=[[1, 2], [1, 2]], gamma=1)
+    kept = caught.value.decoded
+    assert kept is not None
+    assert [(text.prompt, text.tokens) for text in kept.texts] == [(0, (3, 4, 0))]
+    assert {row.prompt for row in kept.rows} == {0, 1}
+
+
+def test_a_fault_behind_a_rejected_draft_is_never_reached() -> None:
+    """The target is broken only after a token that it does not write."""
+    table = 20.0 * torch.eye(VOCABULARY, dtype=torch.float64).roll(1, dims=1)
+    table[9] = torch.nan
+    target = scripted(after(table), vocabulary=VOCABULARY)
+    found = run(target, GivenDrafter([[9, 9, 9], [5, 9, 9]]), prompts=[[1]], new=6)
+    assert found.texts[0].tokens == (2, 3, 4, 5, 6, 7)
+
+
+@pytest.mark.parametrize("settings", [GREEDY, DRAWN], ids=["greedy", "drawn"])
+def test_an_id_that_only_the_target_has_never_reaches_the_draft(settings: SamplingSettings) -> None:
+    """Target ids 10 and 11 are not in the draft's ten rows: drafting ends for that round and resumes in the next."""
+    script = [3, 11, 4, 5, 10, 6, 7, 8, 11, 9]
+    drafts = [token if token < 10 else 0 for token in script]
+    found = run(writes(script), writes(drafts, vocabulary=10), settings, prompts=[[1, 11]], new=10)
+    assert found.texts[0].tokens == tuple(script)
+    after_unknown = [row for row in found.rows if script[row.position - 1] >= 10]
+    assert after_unknown
+    assert {(row.gamma > 0, row.drafted, row.accepted, row.emitted) for row in after_unknown[:-1]} == {(True, 0, 0, 1)}
+    assert next(row.drafted for row in found.rows if script[row.position - 1] < 10) == 3
+
+
+@pytest.mark.parametrize("rule", ["ratio", "match"])
+@pytest.mark.parametrize("draft_sampling", ["same", "greedy"])
+@pytest.mark.parametrize("settings", [GREEDY, DRAWN, SamplingSettings(repetition_penalty=1.5)])
+def test_an_id_that_only_the_draft_has_is_always_rejected(
+    settings: SamplingSettings, draft_sampling: Any, rule: Any
+) -> None:
+    target = writes(range(9), vocabulary=10)
+    draft = scripted(always([0.0] * 11 + [30.0]), vocabulary=12)
+    for options in ({"acceptance_rule": rule}, {"forced_rates": 1.0}):
+        found = run(target, ModelDrafter(draft, settings, draft_sampling=draft_sampling), settings, **options)
+        assert found.texts[0].tokens == tuple(range(9))
+        assert {row.accepted for row in found.rows} == {0}
+
+
+@pytest.mark.parametrize("rate", [0.0, 1.0])
+def test_forced_acceptance_says_that_it_is_not_lossless(rate: float) -> None:
+    target, draft = writes(range(3, 12)), scripted(always([0.0] * 29 + [30.0]), vocabulary=VOCABULARY)
+    found = run(target, draft, forced_rates=rate)
+    assert found.why_not_lossless == "acceptance is forced by coin at given rates"
+    assert {row.accepted for row in found.rows if row.gamma == 3} == {3 if rate else 0}
+    assert run(target, draft).why_not_lossless is None
+
+
+def test_forced_acceptance_follows_the_rate_of_each_place() -> None:
+    """Rates .9, .5, .2 over 4,000 rows: A_1, A_2, A_3 are .9, .45, .09, each within its binomial range."""
+    model = scripted(always([0.0] * VOCABULARY), vocabulary=VOCABULARY)
+    rows = 4_000
+    given = GivenDrafter([[1, 2, 3]])
+    found = run(model, given, DRAWN, prompts=[[1]] * rows, new=5, forced_rates=[0.9, 0.5, 0.2])
+    accepted = np.array([row.accepted for row in found.rows if row.round == 0])
+    for drafts, chance in ((1, 0.9), (2, 0.45), (3, 0.09)):
+        low, high = binom.interval(1 - 1e-6, rows, chance)
+        assert low <= int((accepted >= drafts).sum()) <= high
+
+
+def test_a_lookup_without_a_match_decodes_plainly_for_that_round() -> None:
+    script = [3, 4, 5, 3, 4, 5, 3, 4, 5, 3]
+    found = run(writes(script), NgramDrafter(), new=10)
+    assert found.texts[0].tokens == tuple(script)
+    counts = [(row.drafted, row.match_length, row.accepted, row.emitted) for row in found.rows]
+    assert counts == [(0, 0, 0, 1)] * 3 + [(3, 1, 3, 4), (1, 3, 1, 2)]
+
+
+def test_a_token_without_mass_is_no_fault_and_all_without_is_one() -> None:
+    logits = torch.tensor([[1.0, 2.0], [-torch.inf, 0.0], [torch.nan, 0.0], [0.0, torch.inf], [-torch.inf] * 2])
+    assert broken_logits(logits).tolist() == [False, False, True, True, True]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import replace
 from functools import cache
@@ -24,14 +25,15 @@ from transformers import (
     Qwen2ForCausalLM,
 )
 
-from specgauge.bench.cache.adapter import ATTENTION_NAMES
+from specgauge.bench.decoding.records import Text
+from specgauge.bench.end_to_end.baselines import generate_with_transformers
 from specgauge.bench.end_to_end.text_checks import divergences
 from specgauge.bench.models.pair import EMBEDDED, LoadedModel, load_pair
 from specgauge.bench.prompts import encode_prompts, read_prompts
 from specgauge.configs.pairs import PairConfig
 from specgauge.configs.schema import WorkloadConfig
 from tests.bench.conftest import exact, loaded
-from tests.bench.decoded import GREEDY, NEW, PROMPTS, decode, plain
+from tests.bench.decoded import GREEDY, NEW, PROMPTS, batch_of, decode, plain
 
 VOCABULARY, NEW_EMBEDDED = 40, 24
 LIMIT = max(len(prompt) for prompt in PROMPTS) + NEW
@@ -78,7 +80,7 @@ def network(family: str, seed: int, layers: int = 2) -> LoadedModel:
     depth = "n_layer" if "n_layer" in settings else "num_hidden_layers"
     torch.manual_seed(seed)
     model: Any = exact(model_class(config_class(**{**settings, depth: layers})))
-    return loaded(model, vocabulary=VOCABULARY, max_context=LIMIT, name=family)
+    return loaded(model, max_context=LIMIT, name=family)
 
 
 def nearly(target: LoadedModel, seed: int) -> LoadedModel:
@@ -91,71 +93,41 @@ def nearly(target: LoadedModel, seed: int) -> LoadedModel:
     return replace(target, model=model)
 
 
-def generated(model: LoadedModel, prompt: list[int], new: int) -> tuple[int, ...]:
-    """What transformers' own greedy loop writes, with its own attention and its own cache."""
-    own: Any = model.model
-    own.set_attn_implementation("eager")
-    ids = torch.tensor([prompt], device=model.device)
-    options: dict[str, Any] = {"attention_mask": torch.ones_like(ids), "do_sample": False, "max_new_tokens": new}
-    found = own.generate(ids, pad_token_id=0, **options)
-    own.set_attn_implementation(ATTENTION_NAMES["sdpa"])
-    return tuple(found[0, len(prompt) :].tolist())
+def generated(target: LoadedModel, prompts: Sequence[Sequence[int]], new: int) -> list[Text]:
+    """What transformers' own greedy loop writes after each prompt alone, with its own attention and its own cache."""
+    batches = [batch_of([prompt], new, [number]) for number, prompt in enumerate(prompts)]
+    return [generate_with_transformers(target, batch, GREEDY, seed=0).texts[0] for batch in batches]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_greedy_text_is_what_transformers_generates(family: str) -> None:
     target = network(family, 1)
     draft = nearly(target, 2)
-    expected = [generated(target, prompt, NEW) for prompt in PROMPTS]
+    expected = generated(target, PROMPTS, NEW)
     accepted: set[int] = set()
     for gamma in range(1, 9):
         ragged = decode(target, draft, gamma=gamma)
-        assert [text.tokens for text in ragged.texts] == expected
+        assert ragged.texts == expected
         if gamma % 2:
             number = gamma % len(PROMPTS)
             alone = decode(target, draft, prompts=[PROMPTS[number]], gamma=gamma)
-            assert alone.texts[0].tokens == expected[number]
+            assert alone.texts[0].tokens == expected[number].tokens
         accepted |= {row.accepted for row in ragged.rows if row.gamma}
     assert {0, 1} <= accepted, "drafts are both accepted and rejected"
 
 
-def embedded(dtype: str) -> Any:
+@pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16"])
+def test_the_embedded_pair_writes_what_transformers_generates_but_for_ties_of_the_dtype(dtype: str) -> None:
+    """In float64 there are none."""
     if not (EMBEDDED / "target" / "config.json").exists():
         pytest.skip("the embedded weights are not in this checkout")
     spec = {"model": "embedded", "dtype": dtype, "device": "cpu"}
-    pair = PairConfig.model_validate({"name": "embedded", "target": spec, "draft": spec})
-    return load_pair(pair)
-
-
-def embedded_prompts(pair: Any, *lengths: int) -> list[list[int]]:
-    """The beginnings of the shipped prompts, one of each length."""
-    workload = WorkloadConfig.model_validate({"prompts": "embedded", "limit": len(lengths)})
+    pair = load_pair(PairConfig.model_validate({"name": "embedded", "target": spec, "draft": spec}))
+    workload = WorkloadConfig.model_validate({"prompts": "embedded", "limit": 3})
     whole = encode_prompts(read_prompts(workload), pair.target.tokenizer, workload)
-    return [prompt[:length] for prompt, length in zip(whole, lengths, strict=True)]
-
-
-def test_the_embedded_pair_writes_what_transformers_generates() -> None:
-    pair = embedded("float64")
-    prompts = embedded_prompts(pair, 48, 31, 17)
-    expected = [generated(pair.target, prompt, 12) for prompt in prompts]
-    for gamma in (1, 4, 8):
-        ragged = decode(pair.target, pair.draft_model, prompts=prompts, gamma=gamma, new=12)
-        ends = pair.target.eos_token_ids
-        assert [text.tokens for text in ragged.texts] == [
-            tokens[: next((i + 1 for i, token in enumerate(tokens) if token in ends), len(tokens))]
-            for tokens in expected
-        ]
-        number = gamma % 3
-        alone = decode(pair.target, pair.draft_model, prompts=[prompts[number]], gamma=gamma, new=12)
-        assert alone.texts[0].tokens == ragged.texts[number].tokens
-
-
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_in_lower_precision_the_embedded_pair_diverges_at_ties_only(dtype: str) -> None:
-    pair = embedded(dtype)
-    prompts = embedded_prompts(pair, 48, 32, 17)
+    prompts = [prompt[:length] for prompt, length in zip(whole, (48, 32, 17), strict=True)]
     ours = plain(pair.target, prompts=prompts, new=NEW_EMBEDDED)
-    theirs = [replace(text, tokens=generated(pair.target, list(text.prompt_tokens), NEW_EMBEDDED)) for text in ours]
+    theirs = generated(pair.target, prompts, NEW_EMBEDDED)
     for gamma in (1, 8):
         found = decode(pair.target, pair.draft_model, prompts=prompts, gamma=gamma, new=NEW_EMBEDDED)
         for whole in (ours, theirs):

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import count
 from typing import Any
 
@@ -17,13 +16,16 @@ from torch import Tensor
 from specgauge.bench.decoding.drafters import Drafter, ModelDrafter, NgramDrafter, confidence
 from specgauge.bench.decoding.records import Decoded
 from specgauge.bench.decoding.sampling import Draws
-from specgauge.bench.models.pair import LoadedModel, first_layers
-from specgauge.model.policies.feedback import HeuristicPolicy
-from specgauge.model.policies.policy import GammaPolicy
+from specgauge.bench.models.pair import LoadedModel
+from specgauge.model.acceptance.renewal import text_ends
+from specgauge.model.policies.feedback import GammaTunePolicy, HeuristicPolicy
+from specgauge.model.policies.policy import GammaPolicy, RoundPolicy
 from specgauge.model.policies.stopping import AdaEdlPolicy, SvipPolicy
+from specgauge.model.replay.rounds import ReplayBatches, ReplayCosts
+from specgauge.model.replay.texts import ReplayTexts, Rollouts, replay_texts
 from specgauge.model.sampling import SamplingSettings
 from tests.bench import decoded
-from tests.bench.decoded import DRAWN, GREEDY, batch_of, decoder_of, plain
+from tests.bench.decoded import DRAWN, GREEDY, batch_of, decoder_of
 from tests.bench.decoding.test_decoder_distribution import (
     CAUGHT,
     DRAFT,
@@ -36,6 +38,7 @@ from tests.bench.decoding.test_decoder_distribution import (
     p_value,
 )
 from tests.bench.scripted import FAR, Trace, always, scripted, spread, text_of
+from tests.model.policy_cases import CAP, POLICIES, ROUNDS_S
 
 SCRIPT = [3, 1, 4, 1, 5, 2, 6, 5, 3, 5, 1, 4, 2, 6, 0]
 
@@ -61,15 +64,18 @@ def test_a_policy_that_stops_at_two_drafts_exactly_two() -> None:
     assert policy.told == [([2], [2]), ([2], [2]), ([1], [1])]
     assert [depth for depth, _, _ in policy.asked] == [1, 2, 1, 2]
     assert len(network_.forwards) == 1 + 2 + 2 + 1  # the prompt, then a forward a draft
-    assert found.lossless
+    assert found.why_not_lossless is None
 
 
 def test_the_signals_asked_about_are_those_recorded() -> None:
-    """Nobody is asked after the last draft that may be made, so that its signals are not read."""
+    """Those of the draft's own distribution, before any processor.
+
+    Nobody is asked after the last draft that may be made, so that its signals are not read.
+    """
     probs = (0.625, 0.25, 0.125)
     policy = Trace(3)
     target, draft = (scripted(spread(*row), vocabulary=3) for row in ((0.5, 0.25, 0.25), probs))
-    found = decode(target, draft, policy, settings=DRAWN)
+    found = decode(target, draft, policy, settings=SamplingSettings(temperature=0.5))
     entropy = -sum(p * math.log(p) for p in probs)
     assert all(tops == pytest.approx([0.625]) and h == pytest.approx([entropy]) for _, tops, h in policy.asked)
     asked = iter(policy.asked)
@@ -146,15 +152,6 @@ def test_rows_without_a_match_are_not_asked_about() -> None:
     assert len(asked) == 2
 
 
-def test_the_targets_first_layers_are_asked_like_any_draft(tiny_model: Callable[..., LoadedModel]) -> None:
-    target, policy = tiny_model(scale=0.4), Trace(6, until=lambda depth: depth < 2)
-    found = decode(target, first_layers(target, 1), policy, prompts=[[1, 2, 3]], new=12)
-    assert found.texts == plain(target, prompts=[[1, 2, 3]], new=12)
-    assert [row.gamma for row in found.rows] == [row.drafted for row in found.rows]
-    assert {row.gamma_asked for row in found.rows if row.gamma_limit == "asked"} == {2}
-    assert all(0 < top <= 1 for _, (top,), _ in policy.asked)
-
-
 def test_rounds_at_zero_are_plain_and_recorded_as_such() -> None:
     policy = Trace(0, 2)
     found = decode(writer(), writer(), policy)
@@ -173,15 +170,6 @@ def test_the_heuristic_grows_to_its_cap_and_the_next_call_starts_anew() -> None:
         assert (found.rows[8].gamma, found.rows[8].gamma_limit) == (10, "tokens_left")
 
 
-def test_what_is_learnt_while_drafting_is_forgotten_in_the_next_call() -> None:
-    target, draft = (scripted(spread(*row), vocabulary=3) for row in ((0.5, 0.25, 0.25), (0.3, 0.4, 0.3)))
-    decoder = decoder_of(target, draft, DRAWN)
-    policy = AdaEdlPolicy(cap=5, start=0.53)
-    one, two = (decoder.run(batch_of([[1]], 40), gamma=policy) for _ in range(2))
-    assert one.rows == two.rows
-    assert len({row.gamma_asked for row in one.rows}) > 1
-
-
 def test_signals_are_read_for_policies_that_read_them_and_for_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = count()
 
@@ -198,34 +186,105 @@ def test_signals_are_read_for_policies_that_read_them_and_for_nobody_else(monkey
     assert next(calls) - 1 == 2 + 2  # two rounds of three drafts
 
 
+COSTS = ReplayCosts(t_decode_s=1.0, t_round_s=ROUNDS_S)
+VOCABULARY, NEW = 6, 60
+RNG = np.random.default_rng(8)
+TEXT = RNG.integers(0, VOCABULARY, NEW)
+TOPS = RNG.permutation(np.linspace(0.3, 0.97, NEW + CAP))
+"""The draft's largest probability at each token of the text and beyond, all different."""
+AGREES = RNG.random(NEW + CAP) < TOPS
+
+
+def tokens_of_the_draft() -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    longer = np.append(TEXT, np.zeros(CAP, dtype=np.int64))
+    return np.where(AGREES, longer, (longer + 1) % VOCABULARY)
+
+
+def drafting(_: Tensor, positions: Tensor) -> Tensor:
+    """The draft's token at each place with its probability, all others alike."""
+    index = (positions - (len(PROMPT) - 1)).clamp(0, NEW + CAP - 1)
+    tops = torch.from_numpy(TOPS)[index]
+    rest = ((1 - tops) / (VOCABULARY - 1)).log()
+    hot = torch.nn.functional.one_hot(torch.from_numpy(tokens_of_the_draft())[index], VOCABULARY).bool()
+    return torch.where(hot, tops.log()[..., None], rest[..., None])
+
+
+def entropies(tops: np.ndarray[tuple[int], np.dtype[np.float64]]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    rest = (1 - tops) / (VOCABULARY - 1)
+    return np.asarray(-tops * np.log(tops) - (1 - tops) * np.log(rest))
+
+
+def recorded() -> ReplayTexts:
+    """The text's positions 1 to the end, and every chain that begins with a rejected draft."""
+    places = np.arange(NEW - 1)
+    depths = np.arange(1, CAP)
+    start, depth = (grid.ravel() for grid in np.meshgrid(places, depths, indexing="ij"))
+    off_path = TOPS[start + depth + 1]
+    nothing = np.zeros(start.size, dtype=np.int64)
+    return replay_texts(
+        AGREES[None, 1:NEW].astype(np.float64),
+        text_ends((1, NEW - 1), [NEW - 1], [False], NEW - 1),
+        prompts=[0],
+        repetitions=[0],
+        top_probs=TOPS[None, 1:NEW],
+        entropies_nats=entropies(TOPS)[None, 1:NEW],
+        gamma_max=CAP,
+        rollouts=Rollouts(
+            prompt=nothing,
+            repetition=nothing,
+            start=start,
+            depth=depth,
+            top_prob=off_path,
+            entropy_nats=entropies(off_path),
+        ),
+    )
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_the_decoder_takes_the_rounds_of_the_replay(name: str) -> None:
+    """The draft's distribution depends on the place alone, so that a replay knows what the policy will be shown."""
+    policy, texts = POLICIES[name], recorded()
+    played = ReplayBatches.drawn(texts, COSTS, replicates=1, seed=0).simulate(policy)
+    target = scripted(text_of(TEXT.tolist(), len(PROMPT), VOCABULARY), vocabulary=VOCABULARY)
+    found = decode(target, scripted(drafting, vocabulary=VOCABULARY), policy, prompts=[PROMPT], new=NEW)
+    assert found.texts[0].tokens == tuple(TEXT.tolist())
+    totals = len(found.rows), sum(row.drafted for row in found.rows), sum(row.accepted for row in found.rows)
+    assert totals == (int(played.rounds[0]), int(played.drafted[0]), int(played.accepted[0]))
+    if name != "fixed":
+        assert len({row.drafted for row in found.rows}) > 1, "it adapts"
+
+
 def written(
     target: LoadedModel, draft: LoadedModel, policy: GammaPolicy, settings: SamplingSettings, *, rows: int, calls: int
-) -> tuple[list[tuple[int, ...]], Counter[int]]:
-    """Texts of six tokens, and how often the policy went how far."""
+) -> tuple[list[tuple[int, ...]], set[int]]:
+    """Texts of six tokens, and what the policy asked for."""
     decoder = decoder_of(target, draft, settings, seed=11)
-    texts, asked = [], Counter[int]()
+    texts, asked = [], set[int]()
     for call in range(calls):
         numbers = range(call * rows, (call + 1) * rows)
         found = decoder.run(batch_of([PROMPT] * rows, 6, numbers), gamma=policy)
         texts += [text.tokens for text in found.texts]
-        asked.update({row.round: row.gamma_asked for row in found.rows if row.gamma_limit == "asked"}.values())
+        asked |= {row.gamma_asked for row in found.rows if row.gamma_limit == "asked"}
     return texts, asked
 
 
-@pytest.mark.parametrize(
-    "policy",
-    [SvipPolicy(threshold=0.97, cap=3), AdaEdlPolicy(start=0.56, step=0.3, threshold_memory=0.5, cap=3)],
-    ids=["svip", "adaedl"],
-)
-def test_the_distribution_stays_the_targets_where_drafting_stops_by_signals(policy: GammaPolicy) -> None:
-    """Five rows a call, so that the policy stops them now here and now there."""
+@pytest.mark.parametrize("name", sorted(POLICIES.keys() - {"fixed"}))
+def test_the_distribution_stays_the_targets_under_every_policy(name: str) -> None:
+    """Five rows a call, in which the policy drafts now more and now fewer."""
+    for_short_texts: dict[str, RoundPolicy] = {
+        "heuristic": HeuristicPolicy(start=2, cap=4),
+        "gammatune": GammaTunePolicy(start=2, cap=4),
+        "svip": SvipPolicy(threshold=0.97, cap=3),
+        "adaedl": AdaEdlPolicy(start=0.56, step=0.3, threshold_memory=0.5, cap=3),
+    }
+    policy = for_short_texts.get(name, POLICIES[name])
     texts, asked = written(network(TARGET), network(DRAFT), policy, SETTINGS, rows=5, calls=60)
-    assert min(asked[1], asked[3]) > 0.1 * asked.total(), asked
-    found = exact_distribution(6)
-    assert min(p_value(texts, found, True), p_value(texts, found, False)) > PASSES
+    assert len(asked) > 1
+    chances = exact_distribution(6)
+    assert min(p_value(texts, chances, True), p_value(texts, chances, False)) > PASSES
 
 
-class Spy:
+class Spy(GammaPolicy):
     """Goes by what the third draft says, which tells the second: where that is low, the next round drafts nothing."""
 
     reads_signals = True

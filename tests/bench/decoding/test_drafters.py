@@ -14,7 +14,6 @@ from specgauge.bench.cache.adapter import ATTENTION_NAMES
 from specgauge.bench.cache.cache import RowCache, forward, new_cache
 from specgauge.bench.decoding.drafters import ModelDrafter, NgramDrafter, confidence
 from specgauge.bench.models.pair import LoadedModel, first_layers
-from specgauge.model.sampling import SamplingSettings
 from tests.bench.decoded import GREEDY, PROMPTS, Make, decode, plain
 from tests.bench.decoding.test_decoder_families import FAMILIES, network
 from tests.bench.scripted import Trace
@@ -66,22 +65,6 @@ def test_caches_hold_the_committed_tokens(
             assert of_draft == committed - (2 if row.accepted == row.drafted else 1)
 
 
-def test_signals_are_the_drafts_own_confidence(tiny_model: Make) -> None:
-    draft = tiny_model(seed=1)
-    drafter = ModelDrafter(draft, SamplingSettings(temperature=0.3), signals=True)
-    drafter.start([[1, 2, 3]], 8)
-    proposal = drafter.propose([[1, 2, 3]], [3], torch.full((1, 3), 0.5, dtype=torch.float64))
-    text = [1, 2, 3, *proposal.tokens[0].tolist()]
-    logits = draft.model(torch.tensor([text[:-1]]), use_cache=False).logits[0, 2:]
-    tops, entropies = confidence(logits)
-    assert proposal.top_probs is not None
-    assert proposal.entropies_nats is not None
-    torch.testing.assert_close(proposal.top_probs[0], tops, rtol=0, atol=1e-5)
-    torch.testing.assert_close(proposal.entropies_nats[0], entropies, rtol=0, atol=1e-4)
-    probs = logits.float().softmax(-1)
-    torch.testing.assert_close(entropies, -(probs * probs.log()).sum(-1), rtol=0, atol=1e-4)
-
-
 def test_entropy_of_a_certain_draft_is_zero() -> None:
     top, entropy = confidence(torch.tensor([[0.0, -torch.inf, -torch.inf]]))
     assert (top.tolist(), entropy.tolist()) == ([1.0], [0.0])
@@ -124,12 +107,6 @@ def test_a_lookup_of_many_tokens_costs_what_was_added() -> None:
     for end in range(2, len(text)):
         assert drafter.rows[0].lookup(text[:end], 4) == ([], 0)
     assert len(drafter.rows[0].ends) == 3 * (len(text) - 2) - 3
-
-
-@pytest.mark.parametrize(("longest", "shortest"), [(0, 1), (2, 3), (3, 0)])
-def test_sizes_that_do_not_fit_are_refused(longest: int, shortest: int) -> None:
-    with pytest.raises(ValueError, match="ngram: expected 1 <= shortest <= longest"):
-        NgramDrafter(longest=longest, shortest=shortest)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

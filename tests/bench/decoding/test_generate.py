@@ -18,38 +18,8 @@ from specgauge.bench.decoding.plain import (
 from specgauge.bench.decoding.records import NonFiniteLogitsError
 from specgauge.bench.timing.clock import HostClock
 from specgauge.model.sampling import SamplingSettings
-from tests.bench.decoded import DRAWN, FILTERED, GREEDY, PROMPTS, Make, batch_of, plain
+from tests.bench.decoded import DRAWN, GREEDY, Make, batch_of, plain
 from tests.bench.scripted import broken_at, scripted, text_of
-
-
-@pytest.mark.parametrize("settings", [GREEDY, FILTERED, DRAWN])
-@pytest.mark.parametrize("eos", [(), (4,)])
-def test_every_row_equals_its_own_batch_of_one(
-    tiny_model: Make, settings: SamplingSettings, eos: tuple[int, ...]
-) -> None:
-    model = tiny_model(eos=eos)
-    together = plain(model, settings, new=20, seed=7, numbers=[3, 4, 9])
-    for text, prompt, number in zip(together, PROMPTS, [3, 4, 9], strict=True):
-        assert plain(model, settings, [prompt], new=20, seed=7, numbers=[number]) == [text]
-
-
-def test_an_end_token_is_emitted_and_nothing_after_it(tiny_model: Make) -> None:
-    (text,) = plain(tiny_model(seed=3), DRAWN, [[1, 2]], new=30, seed=1)
-    end = text.tokens[4]
-    first = text.tokens.index(end)
-    (short,) = plain(tiny_model(seed=3, eos=(end,)), DRAWN, [[1, 2]], new=30, seed=1)
-    assert short.tokens == text.tokens[: first + 1]
-    assert short.end_reason == "eos"
-
-
-def test_repetitions_and_prompts_draw_their_own_numbers(tiny_model: Make) -> None:
-    model = tiny_model(scale=0.1)
-
-    def text(number: int, repetition: int, seed: int) -> tuple[int, ...]:
-        return plain(model, DRAWN, [[1, 2]], new=24, seed=seed, numbers=[number], repetition=repetition)[0].tokens
-
-    assert len({text(0, 0, 0), text(1, 0, 0), text(0, 1, 0), text(0, 0, 1)}) == 4
-    assert text(0, 0, 0) == text(0, 0, 0)
 
 
 def test_every_step_is_timed_with_the_rows_that_were_active(tiny_model: Make) -> None:
@@ -65,9 +35,8 @@ def test_every_step_is_timed_with_the_rows_that_were_active(tiny_model: Make) ->
     found = decode_plain(ending, batch_of([[1, 2], [3]], 6), GREEDY, seed=0, clock=Ticks())
     lengths = sorted(len(text.tokens) for text in found.texts)
     assert found.prefill_s == 1.0
-    assert [step.position for step in found.steps] == list(range(1, lengths[1]))
-    assert [step.active_rows for step in found.steps] == [
-        2 if step.position < lengths[0] else 1 for step in found.steps
+    assert [times.active_rows for times in found.times] == [
+        2 if position < lengths[0] else 1 for position in range(1, lengths[1])
     ]
     assert found.decode_s == lengths[1] - 1
     assert found.texts == plain(ending, prompts=[[1, 2], [3]], new=6)
@@ -104,7 +73,7 @@ def test_only_active_rows_are_checked(settings: SamplingSettings) -> None:
     model = scripted(logits_of, vocabulary=12, eos=[0])
     options: Any = {"prompts": [[1, 2], [1, 2]], "new": 6, "numbers": [4, 9]}
     texts = plain(model, settings, **options)
-    assert [text.tokens for text in texts] == [(3, 0), (3, 4, 5, 6, 7, 8)]
+    assert [(text.tokens, text.end_reason) for text in texts] == [((3, 0), "eos"), ((3, 4, 5, 6, 7, 8), "length")]
     broken_from = 3
     with pytest.raises(NonFiniteLogitsError, match="scripted: prompt 9: the logits of token 3 of its text"):
         plain(model, settings, **options)
@@ -159,18 +128,13 @@ def test_alone_there_is_no_break() -> None:
 
 def test_the_shortest_text_is_next_the_first_named_where_equal() -> None:
     told = Told()
-    found = interleave({"plain": told.decoding("plain", [1, 2, 3, 4]), "fast": told.decoding("fast", [1, 4])})
+    lengths = {"at once": [], "plain": [1.0, 2.0, 3.0, 4.0], "fast": [1.0, 4.0]}
+    found = interleave({name: told.decoding(name, steps) for name, steps in lengths.items()})
     assert told.log == [
         ("plain", 1), ("fast", 1), ("plain", 2), ("fast", 4), ("plain", 3), ("plain", 4)
     ]  # fmt: skip
-    assert list(found.items()) == [("plain", "plain done"), ("fast", "fast done")]
+    assert list(found.items()) == [(name, f"{name} done") for name in lengths]
     assert all(told.breaks)
-
-
-def test_one_that_ends_at_once_returns_what_it_has() -> None:
-    told = Told()
-    found = interleave({"b": told.decoding("b", []), "a": told.decoding("a", [1.0])})
-    assert list(found.items()) == [("b", "b done"), ("a", "a done")]
 
 
 def test_when_one_fails_all_are_closed() -> None:

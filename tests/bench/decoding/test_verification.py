@@ -16,7 +16,6 @@ from specgauge.bench.decoding.sampling import draw
 from specgauge.bench.decoding.verification import accept_by_match, accept_by_ratio, accept_forced, accepted_run
 from specgauge.model.checks import FloatArray
 from specgauge.model.exact import DraftSampling, position_distribution, proposal_probs
-from tests.model.enumeration import round_distribution
 
 WEIGHTS = st.one_of(st.just(0.0), st.floats(1e-300, 1e-290), st.floats(1e-18, 1e-10), st.floats(1e-3, 1.0))
 
@@ -112,43 +111,6 @@ def test_the_enumerated_output_is_distributed_as_the_target(
     np.testing.assert_allclose(chances, target, atol=ROUNDING)
 
 
-@pytest.mark.parametrize(
-    ("target", "draft", "is_certain", "tests", "residual"),
-    [
-        ([1.0, 0.0], [0.5, 0.5], False, [(1, 0.0, False), (1, BELOW_ONE, False)], [0.5, 0.0]),
-        ([0.1, 0.2, 0.7], [0.1, 0.2, 0.7], False, [(token, BELOW_ONE, True) for token in range(3)], [0.1, 0.2, 0.7]),
-        ([0.6, 0.4], [1.0, 0.0], True, [(0, 0.6 - 1e-12, True), (0, 0.6 + 1e-12, False)], [0.0, 0.4]),
-        (
-            [0.4, 0.6, 0.0, 0.0],
-            [0.625, 0.375, 0.0, 0.0],  # top-k 2 has been applied to both
-            False,
-            [(1, BELOW_ONE, True), (0, 0.64 - 1e-12, True), (0, 0.64 + 1e-12, False)],
-            [0.0, 0.6 - 0.375, 0.0, 0.0],
-        ),
-        (
-            [0.2, 0.4, 0.4],
-            [0.1, 0.1, 0.8],
-            False,
-            [(0, BELOW_ONE, True), (1, BELOW_ONE, True), (2, 0.5 - 1e-12, True), (2, 0.5 + 1e-12, False)],
-            [0.2 - 0.1, 0.4 - 0.1, 0.0],
-        ),
-    ],
-    ids=["no target mass", "equal", "greedy draft", "one chain", "three tokens"],
-)
-def test_examples_by_hand(
-    target: list[float],
-    draft: list[float],
-    is_certain: bool,
-    tests: list[tuple[int, float, bool]],
-    residual: list[float],
-) -> None:
-    """(token, uniform, accepted) of each row, and what the last row's replacement or bonus is drawn from."""
-    tokens, uniforms, expected = (list(column) for column in zip(*tests, strict=True))
-    accepted, masses = accept_one(np.array(target), np.array(draft), is_certain, tokens, uniforms)
-    assert accepted == expected
-    np.testing.assert_array_equal(masses[-1], residual)
-
-
 def test_rounding_that_leaves_no_residual_falls_back_on_the_target() -> None:
     """The draft's mass is larger everywhere, by rounding alone: what it rejects is still drawn from the target."""
     target = np.array([0.25, 0.75])
@@ -211,37 +173,3 @@ def test_forced_rates_decide_alone() -> None:
     uniforms = double([[0.9, 0.0], [0.1, 0.5], [0.1, 0.49]])
     accepted, following = accept_forced(drafts, own, torch.tensor([2, 2, 2]), uniforms, double([0.9, 0.5, 0.1]))
     assert (accepted.tolist(), following.tolist()) == ([0, 1, 2], [7, 8, 9])
-
-
-@given(data=st.data())
-def test_a_round_of_two_is_distributed_as_enumerated(data: st.DataObject) -> None:
-    """Two independent positions and a bonus: probabilities by integration against the enumerated round."""
-    target, draft = data.draw(pairs().filter(lambda pair: pair[0].size <= 3))
-    wanted = round_distribution(lambda _prefix: target, lambda _prefix: draft, 2)
-    chances: dict[tuple[int, ...], float] = {}
-    for first in np.flatnonzero(draft):
-        for second in np.flatnonzero(draft):
-            chance = float(draft[first] * draft[second])
-            ratios = [min(1.0, float(target[token] / draft[token])) for token in (first, second)]
-            for passes in ((True, True), (True, False), (False, True), (False, False)):
-                weight = chance * np.prod([r if p else 1 - r for r, p in zip(ratios, passes, strict=True)])
-                if weight <= ROUNDING:
-                    continue
-                uniforms = [r * (1 - ROUNDING) if p else BELOW_ONE for r, p in zip(ratios, passes, strict=True)]
-                with masses_drawn_from() as masses:
-                    accepted, _ = accept_by_ratio(
-                        torch.tensor([[int(first), int(second)]]),
-                        torch.from_numpy(np.stack([draft, draft]))[None],
-                        torch.from_numpy(np.stack([target] * 3))[None],
-                        torch.tensor([2]),
-                        double([uniforms]),
-                        torch.full((1, 3), 0.5, dtype=torch.float64),
-                    )
-                run = int(accepted)
-                assert run == (2 if all(passes) else int(passes[0]))
-                shares = masses[0][0].numpy() / float(masses[0].sum())
-                for token in np.flatnonzero(shares):
-                    text = (*(int(first), int(second))[:run], int(token))
-                    chances[text] = chances.get(text, 0.0) + float(weight * shares[token])
-    for text in wanted.keys() | chances.keys():
-        assert chances.get(text, 0.0) == pytest.approx(wanted.get(text, 0.0), abs=1e-10)

@@ -10,7 +10,6 @@ import torch
 from transformers import Gemma2Config, Gemma2ForCausalLM
 
 from specgauge.bench.cache.adapter import ATTENTION_NAMES
-from specgauge.bench.decoding.sampling import probabilities, seen_tokens
 from specgauge.bench.end_to_end.baselines import (
     Generated,
     as_transformers_has_it,
@@ -20,7 +19,7 @@ from specgauge.bench.models.pair import LoadedModel
 from specgauge.model.sampling import SamplingSettings
 from tests.bench import decoded
 from tests.bench.conftest import FakeClock, FakeDevice
-from tests.bench.decoded import GREEDY, Make, batch_of
+from tests.bench.decoded import GREEDY, Make, batch_of, next_probs
 
 PENALISED = SamplingSettings(temperature=0.0, repetition_penalty=1.3)
 DRAWN = SamplingSettings(temperature=0.8, top_k=6, top_p=0.95, min_p=0.01)
@@ -111,10 +110,7 @@ def test_drawn_texts_follow_the_seed_and_leave_torchs_own_alone(tiny_model: Make
 @pytest.mark.parametrize(
     "settings",
     [
-        SamplingSettings(temperature=0.7),
-        SamplingSettings(top_k=3),
-        SamplingSettings(top_p=0.6),
-        SamplingSettings(min_p=0.3),
+        SamplingSettings(top_k=3, min_p=0.2),
         SamplingSettings(top_k=1, top_p=0.1, min_p=0.9, min_tokens_to_keep=3),
         SamplingSettings(temperature=1.3, top_p=0.8, repetition_penalty=1.7),
     ],
@@ -124,10 +120,7 @@ def test_drawn_tokens_are_distributed_as_our_chain_says(tiny_model: Make, settin
     target, count = tiny_model(scale=0.25), 1500
     prompt = [1, 2, 3, 2]
     found = generate_with_transformers(target, batch_of([prompt] * count, 1), settings, seed=0)
-    ids = torch.tensor([prompt])
-    logits = target.model(input_ids=ids).logits[:, -1]
-    seen = seen_tokens(ids, torch.ones_like(ids, dtype=torch.bool), 11)
-    expected = probabilities(logits, settings, seen)[0].detach().numpy()
+    expected = next_probs(target, prompt, settings).numpy()
     counts = torch.bincount(torch.tensor([text.tokens[0] for text in found.texts]), minlength=11).numpy()
     assert ((counts > 0) <= (expected > 0)).all()
     assert (abs(counts - count * expected) <= 4.5 * (count * expected * (1 - expected)) ** 0.5 + 1e-9).all()

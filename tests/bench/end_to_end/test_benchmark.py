@@ -14,14 +14,12 @@ import pytest
 from specgauge.bench.decoding.records import Decoded, RoundTimes, Text
 from specgauge.bench.end_to_end import benchmark
 from specgauge.bench.end_to_end.benchmark import (
-    Line,
     LoopRun,
     Ratio,
     Runs,
     loops_to_compare,
     overhead_and_round_s,
     pooled,
-    rate_ratio,
     run_side_by_side,
     seconds_per_token,
 )
@@ -41,13 +39,9 @@ def run(total_s: float, tokens: int = 2, decoded: Decoded | None = None) -> Loop
     return LoopRun(text=text, total_s=total_s, decoded=decoded)
 
 
-def decoded(prefill_draft_s: float, *rounds: tuple[float, float, float, float]) -> Decoded:
-    times = [
-        RoundTimes(round=i, t_draft_s=a, t_verify_s=b, t_accept_s=c, t_rest_s=d, active_rows=1)
-        for i, (a, b, c, d) in enumerate(rounds)
-    ]
-    given: dict[str, Any] = {"texts": [], "rows": [], "why_not_lossless": None}
-    return Decoded(times=times, prefill_target_s=9.0, prefill_draft_s=prefill_draft_s, decode_s=9.0, **given)
+def decoded(*rounds: tuple[float, float, float]) -> Decoded:
+    times = [RoundTimes(t_round_s=a, t_accept_s=b, t_rest_s=c, active_rows=1) for a, b, c in rounds]
+    return Decoded(texts=[], rows=[], times=times, prefill_target_s=9.0)
 
 
 def test_every_loop_meets_every_prompt_in_every_repeat_and_warms_up_once() -> None:
@@ -79,23 +73,20 @@ def test_a_rate_ratio_pairs_prompts_and_takes_medians_of_repeats() -> None:
     ours: Runs = [[run(1.0), run(9.0), run(2.0)], [run(4.0, 4)]]
     theirs: Runs = [[run(6.0)], [run(6.0, 4)]]
     assert seconds_per_token(ours).tolist() == [1.0, 1.0]
-    ratio = rate_ratio(ours, theirs, WEIGHTS)
+    ratio = pooled("x", seconds_per_token(theirs), seconds_per_token(ours), WEIGHTS)
     assert ratio.value == pytest.approx((3.0 + 1.5) / 2)
     assert ratio.low is not None
     assert ratio.high is not None
     assert ratio.low < ratio.value < ratio.high
-    assert rate_ratio(ours, ours, WEIGHTS).low == rate_ratio(ours, ours, WEIGHTS).high == 1.0
-
-
-def test_one_prompt_has_no_interval() -> None:
-    found = pooled(np.array([3.0]), np.array([2.0]), draw_prompts(1, 50, 0))
-    assert (found.value, found.low, found.high) == (1.5, None, None)
+    same = pooled("x", seconds_per_token(ours), seconds_per_token(ours), WEIGHTS)
+    assert same.low == same.high == 1.0
+    alone = pooled("x", np.array([3.0]), np.array([2.0]), draw_prompts(1, 50, 0))
+    assert (alone.value, alone.low, alone.high) == (1.5, None, None), "one prompt has no interval"
 
 
 def test_overhead_is_read_off_the_rounds() -> None:
-    first = decoded(1.0, (4.0, 2.0, 0.25, 0.5), (3.0, 2.0, 0.25, 0.0))
-    second = decoded(3.0, (6.0, 2.0, 0.0, 0.0))
-    runs: Runs = [[run(1.0, decoded=first), run(1.0, decoded=second)], [run(1.0, decoded=decoded(2.0))]]
+    first, second = decoded((6.75, 0.25, 0.5), (5.25, 0.25, 0.0)), decoded((8.0, 0.0, 0.0))
+    runs: Runs = [[run(1.0, decoded=first), run(1.0, decoded=second)], [run(1.0, decoded=decoded())]]
     overhead, rounds = overhead_and_round_s(runs)
     assert overhead.tolist() == [1.0, 0.0]
     assert rounds.tolist() == [20.0, 0.0]
@@ -139,7 +130,7 @@ def test_all_loops_write_the_same_greedy_text(tiny_model: Callable[..., LoadedMo
     ],
 )
 def test_a_verdict_asks_the_whole_interval(low: float | None, high: float | None, limits: Any, verdict: str) -> None:
-    assert Line(what="x", ratio=Ratio(value=1.2, low=low, high=high), **limits).verdict == verdict
+    assert Ratio(what="x", value=1.2, low=low, high=high, **limits).verdict == verdict
 
 
 @pytest.fixture

@@ -12,11 +12,22 @@ from typing import Any
 import pytest
 import torch
 
-from specgauge.bench.decoding.drafters import ModelDrafter, confidence
-from specgauge.bench.decoding.records import NonFiniteLogitsError
+from specgauge.bench.cache.cache import RowLayer, forward
+from specgauge.bench.decoding import drafters
+from specgauge.bench.decoding.drafters import ModelDrafter
 from specgauge.bench.decoding.verification import Verifier
+from specgauge.bench.end_to_end import arm_runs
 from specgauge.bench.end_to_end import end_to_end as endtoend
-from specgauge.bench.end_to_end.arm_runs import ArmRun, Request, Round, cache_bytes, run_of_decoded, weight_bytes
+from specgauge.bench.end_to_end.arm_runs import (
+    ArmRun,
+    Request,
+    Round,
+    cache_bytes,
+    caches_fit,
+    free_bytes,
+    run_of_decoded,
+    weight_bytes,
+)
 from specgauge.bench.end_to_end.end_to_end import EndToEnd, shuffled
 from specgauge.bench.end_to_end.host_costs import HostCosts
 from specgauge.bench.models.pair import LoadedModel, LoadedPair
@@ -29,7 +40,7 @@ from specgauge.model.sampling import SamplingSettings
 from specgauge.sweeps.store.rows import columns
 from specgauge.sweeps.store.schema import DecodedKey, RequestRow, RoundRow
 from tests.bench.conftest import FakeClock, FakeDevice
-from tests.bench.decoded import DRAWN, GREEDY, decode
+from tests.bench.decoded import DRAWN, GREEDY, Make, decode
 
 PROMPTS = [[1, 2, 3, 4], [5, 6, 7, 8], [9, 1, 2, 3]]
 NUMBERS = [4, 5, 6]
@@ -37,7 +48,7 @@ ARMS = end_to_end_arms([1, 3])
 
 
 @pytest.fixture
-def pair(tiny_model: Callable[..., LoadedModel]) -> LoadedPair:
+def pair(tiny_model: Make) -> LoadedPair:
     return LoadedPair(
         name="tiny",
         target=tiny_model(seed=1, scale=0.3, name="target"),
@@ -66,6 +77,19 @@ def test_what_is_recorded_are_the_columns_that_are_kept() -> None:
         assert {*columns(DecodedKey), "block", *own} == set(columns(row_type))
 
 
+def slow_down(
+    monkeypatch: pytest.MonkeyPatch, device: FakeDevice, owner: Any, name: str, seconds: Callable[..., float]
+) -> None:
+    """The function of that name takes so many seconds, by its arguments."""
+    real = getattr(owner, name)
+
+    def slowly(*arguments: Any) -> Any:
+        device.now_s += seconds(*arguments)
+        return real(*arguments)
+
+    monkeypatch.setattr(owner, name, slowly)
+
+
 def against_plain(found: dict[str, ArmRun]) -> dict[str, set[str | None]]:
     return {arm: {request.against_plain for request in run.requests} for arm, run in found.items()}
 
@@ -75,6 +99,7 @@ def test_greedy_texts_are_compared_with_the_plain_loops(pair: LoadedPair) -> Non
     ours = {arm: {"same"} for arm in ("loop", "speculate:1", "speculate:3")}
     assert against_plain(found) == ours | {"plain": {None}, "generate": {None}}
     assert {request.leaves_plain_at for run in found.values() for request in run.requests} == {None}
+    assert texts(found["generate"]) == texts(found["plain"])
     for other in (run_all(pair, DRAWN), run_all(pair, forced_rates=0.5)):
         assert set().union(*against_plain(other).values()) == {None}
 
@@ -141,11 +166,6 @@ def test_what_is_recorded_adds_up(pair: LoadedPair, arm: str) -> None:
     assert sum(by_round.values()) == pytest.approx(found.requests[0].decode_s, rel=1e-9)
 
 
-def test_greedy_texts_are_the_same_under_every_arm(pair: LoadedPair) -> None:
-    found = {arm: texts(_run(pair, GREEDY, arm)) for arm in ARMS}
-    assert all(one == found["plain"] for one in found.values())
-
-
 def test_interleaved_arms_write_what_they_write_alone(pair: LoadedPair) -> None:
     for settings in (GREEDY, DRAWN, SamplingSettings(temperature=0.7, repetition_penalty=1.3)):
         together = run_all(pair, settings)
@@ -160,13 +180,7 @@ def test_interleaved_arms_write_what_they_write_alone(pair: LoadedPair) -> None:
 def test_time_of_other_arms_is_not_a_round_s(pair: LoadedPair, monkeypatch: pytest.MonkeyPatch) -> None:
     """The accept–reject test takes 2 s and nothing else any time: so long is every round, whoever ran in between."""
     device = FakeDevice()
-    accept = Verifier.accept
-
-    def slowly(*arguments: Any) -> Any:
-        device.now_s += 2.0
-        return accept(*arguments)
-
-    monkeypatch.setattr(Verifier, "accept", slowly)
+    slow_down(monkeypatch, device, Verifier, "accept", lambda *_: 2.0)
     found = run_all(pair, clock=FakeClock(device))
     seconds = {(arm, one.t_round_s) for arm, run in found.items() for one in run.rounds}
     assert seconds == {("plain", 0.0), ("loop", 2.0), ("speculate:1", 2.0), ("speculate:3", 2.0)}
@@ -213,25 +227,15 @@ def test_arms_are_not_interleaved_where_the_run_may_not_take_their_caches(pair: 
         assert texts(found["speculate:3"]) == texts(found["plain"])
 
 
-def test_numbers_that_are_none_in_one_arm_end_all(pair: LoadedPair, monkeypatch: pytest.MonkeyPatch) -> None:
-    rounds = 0
-    accept = Verifier.accept
-
-    def broken(self: Verifier, logits: torch.Tensor, *rest: Any) -> Any:
-        nonlocal rounds
-        rounds += 1
-        return accept(self, logits * torch.nan if rounds == 5 else logits, *rest)
-
-    monkeypatch.setattr(Verifier, "accept", broken)
-    with pytest.raises(NonFiniteLogitsError, match="target"):
-        run_all(pair)
-
-
 def test_texts_say_what_to_expect_of_every_gamma(pair: LoadedPair) -> None:
-    """Greedy texts are the same whatever γ wrote them, and so is what each γ should take; its own is what it took."""
+    """Greedy texts are the same whatever γ wrote them, and so is what each γ should take; its own is what it took.
+
+    Baselines are not teacher-forced.
+    """
     bench = EndToEnd(pair, GREEDY, max_new_tokens=20, seed=0)
     found = bench.run(ARMS, PROMPTS, prompt_numbers=NUMBERS, repetition=0, window=4)
-    assert found["plain"].requests[0].expected_starts is None
+    for arm in ("plain", "loop"):
+        assert {(one.expected_rounds, one.expected_starts) for one in found[arm].requests} == {(None, None)}
     for row in range(3):
         one, three = (found[f"speculate:{gamma}"].requests[row] for gamma in (1, 3))
         assert one.expected_starts == three.expected_starts
@@ -240,18 +244,11 @@ def test_texts_say_what_to_expect_of_every_gamma(pair: LoadedPair) -> None:
         run = found[f"speculate:{gamma}"]
         for request in run.requests:
             own = [one for one in run.rounds if one.row == request.row and one.position - 1 + 4 <= 19]
+            assert request.expected_rounds == pytest.approx(request.rounds, abs=1e-9)
             assert request.expected_starts is not None
             assert request.expected_committed is not None
             assert request.expected_starts[place] == pytest.approx(len(own), abs=1e-9)
             assert request.expected_committed[place] == pytest.approx(sum(one.emitted for one in own), abs=1e-9)
-
-
-def test_greedy_rounds_are_those_expected_and_baselines_are_not_teacher_forced(pair: LoadedPair) -> None:
-    found = run_all(pair)
-    for arm in ("speculate:1", "speculate:3"):
-        for request in found[arm].requests:
-            assert request.expected_rounds == pytest.approx(request.rounds, abs=1e-9)
-    assert {request.expected_rounds for arm in ("plain", "loop") for request in found[arm].requests} == {None}
 
 
 def test_forced_acceptance_is_said_to_lose_the_distribution(pair: LoadedPair) -> None:
@@ -263,7 +260,7 @@ def test_forced_acceptance_is_said_to_lose_the_distribution(pair: LoadedPair) ->
         assert request.expected_rounds is None
 
 
-def test_a_text_of_one_token_has_no_round(tiny_model: Callable[..., LoadedModel]) -> None:
+def test_a_text_of_one_token_has_no_round(tiny_model: Make) -> None:
     pair = LoadedPair(name="tiny", target=tiny_model(seed=1), draft=tiny_model(seed=2))
     first = texts(_run(pair, GREEDY, "plain"))[0][0]
     ending = LoadedPair(name="tiny", target=tiny_model(seed=1, eos=(first,)), draft=tiny_model(seed=2))
@@ -311,18 +308,8 @@ def test_warming_up_meets_every_gamma_with_a_check_after_every_draft(
 def test_a_machine_that_drifts_makes_no_check_dearer(pair: LoadedPair, monkeypatch: pytest.MonkeyPatch) -> None:
     """A chain takes as many seconds as there were chains before it; two checks take 3 s each beside that."""
     device, chains = FakeDevice(), count()
-    propose = ModelDrafter.propose
-
-    def slowly_read(logits: torch.Tensor) -> Any:
-        device.now_s += 3.0
-        return confidence(logits)
-
-    def ever_slower(self: ModelDrafter, *arguments: Any) -> Any:
-        device.now_s += next(chains)
-        return propose(self, *arguments)
-
-    monkeypatch.setattr("specgauge.bench.decoding.drafters.confidence", slowly_read)
-    monkeypatch.setattr(ModelDrafter, "propose", ever_slower)
+    slow_down(monkeypatch, device, drafters, "confidence", lambda *_: 3.0)
+    slow_down(monkeypatch, device, ModelDrafter, "propose", lambda *_: next(chains))
     bench = EndToEnd(pair, GREEDY, max_new_tokens=9, seed=0, clock=FakeClock(device))
     assert bench.host_costs(PROMPTS, gamma=3).t_early_stop_check_s == pytest.approx(3.0, rel=1e-12)
 
@@ -333,33 +320,15 @@ def test_what_the_host_adds(pair: LoadedPair, monkeypatch: pytest.MonkeyPatch) -
     Accept–reject tests take a second a place, of which the middle γ of a round, 2 of 3 and 1 of 1, has one more.
     """
     device = FakeDevice()
-    clock = FakeClock(device)
-    accept = Verifier.accept
-
-    def slowly_read(logits: torch.Tensor) -> Any:
-        device.now_s += 3.0
-        return confidence(logits)
-
-    def slowly_accept(*arguments: Any) -> Any:
-        device.now_s += arguments[1].shape[1]
-        return accept(*arguments)
-
-    monkeypatch.setattr("specgauge.bench.decoding.drafters.confidence", slowly_read)
-    monkeypatch.setattr(Verifier, "accept", slowly_accept)
-    bench = EndToEnd(pair, GREEDY, max_new_tokens=9, seed=0, clock=clock)
-    assert bench.host_costs(PROMPTS, gamma=3) == HostCosts(t_overhead_s=3.0, t_early_stop_check_s=3.0)
-    assert bench.host_costs(PROMPTS, gamma=1) == HostCosts(t_overhead_s=2.0, t_early_stop_check_s=0.0)
+    slow_down(monkeypatch, device, drafters, "confidence", lambda *_: 3.0)
+    slow_down(monkeypatch, device, Verifier, "accept", lambda *arguments: arguments[1].shape[1])
     lookups = LoadedPair(name="tiny", target=pair.target, draft=None, ngram=NgramConfig())
-    bench = EndToEnd(lookups, GREEDY, max_new_tokens=9, seed=0, clock=clock)
-    ask = RenewalCall.goes_on
-
-    def slowly_ask(*arguments: Any) -> Any:
-        device.now_s += 1.0
-        return ask(*arguments)
-
-    monkeypatch.setattr(RenewalCall, "goes_on", slowly_ask)
-    assert bench.host_costs(PROMPTS, gamma=3) == HostCosts(t_overhead_s=3.0, t_early_stop_check_s=1.0)
-    assert bench.host_costs(PROMPTS, gamma=1) == HostCosts(t_overhead_s=2.0, t_early_stop_check_s=0.0)
+    for drafting, check_s in ((pair, 3.0), (lookups, 1.0)):
+        if drafting is lookups:
+            slow_down(monkeypatch, device, RenewalCall, "goes_on", lambda *_: 1.0)
+        bench = EndToEnd(drafting, GREEDY, max_new_tokens=9, seed=0, clock=FakeClock(device))
+        assert bench.host_costs(PROMPTS, gamma=3) == HostCosts(t_overhead_s=3.0, t_early_stop_check_s=check_s)
+        assert bench.host_costs(PROMPTS, gamma=1) == HostCosts(t_overhead_s=2.0, t_early_stop_check_s=0.0)
 
 
 def test_a_policy_that_never_drafts_is_the_plain_loop(pair: LoadedPair) -> None:
@@ -371,3 +340,44 @@ def test_a_policy_that_never_drafts_is_the_plain_loop(pair: LoadedPair) -> None:
     assert texts(found) == texts(plain)
     assert {(one.arm, one.gamma, one.expected_rounds) for one in found.requests} == {("adaptive:any", None, None)}
     assert {(one.arm, one.gamma_asked, one.t_accept_s) for one in found.rounds} == {("adaptive:any", 0, None)}
+
+
+def test_bytes_are_those_of_a_cache_that_was_written(tiny_model: Make) -> None:
+    model = tiny_model()
+    cache = model.new_cache(batch_size=3, tokens=100)
+    with torch.inference_mode():
+        forward(model.model, cache, torch.ones(3, 2, dtype=torch.long))
+    layers = [layer for layer in cache.layers if isinstance(layer, RowLayer)]
+    written = [tensor for layer in layers for tensor in (layer.keys, layer.values)]
+    wanted = sum(tensor.numel() * tensor.element_size() for tensor in written if tensor is not None)
+    assert wanted > 0
+    assert cache_bytes(model, batch_size=3, tokens=100) == wanted
+
+
+@pytest.mark.parametrize(
+    ("free", "spare", "fits"),
+    [(None, None, True), (2.0, None, True), (1.99, None, False), (None, 0, True), (None, -1, False)],
+)
+def test_caches_may_take_half_of_what_is_free_and_with_the_weights_what_the_run_may(
+    tiny_model: Make, monkeypatch: pytest.MonkeyPatch, free: float | None, spare: int | None, fits: bool
+) -> None:
+    pair = LoadedPair(name="tiny", target=tiny_model(), draft=tiny_model(layers=1))
+    needed = 5 * sum(cache_bytes(model, batch_size=2, tokens=64) or 0 for model in pair.models)
+    monkeypatch.setattr(arm_runs, "free_bytes", lambda device: None if free is None else int(free * needed))
+    limit = None if spare is None else weight_bytes(pair) + needed + spare
+    assert caches_fit(pair, arms=5, batch_size=2, tokens=64, limit=limit) is fits
+
+
+def test_weights_count_once_where_both_models_share_them(tiny_model: Make) -> None:
+    target, draft = tiny_model(), tiny_model(layers=1)
+    own = [
+        sum(weight.numel() * weight.element_size() for weight in model.model.parameters()) for model in (target, draft)
+    ]
+    assert weight_bytes(LoadedPair(name="tiny", target=target, draft=draft)) == sum(own)
+    assert weight_bytes(LoadedPair(name="tiny", target=target, draft=target)) == own[0]
+
+
+def test_this_host_has_memory() -> None:
+    free = free_bytes(torch.device("cpu"))
+    assert free is None or free > 1 << 20
+    assert free_bytes(torch.device("meta")) is None

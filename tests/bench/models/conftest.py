@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 import torch
-import transformers
 from safetensors.torch import load_file, save_file
 
 from specgauge.bench.models.pair import LoadedModel, load_model
@@ -39,9 +38,14 @@ def load(folder: Path | str, *, name: str = NAME, **settings: Any) -> LoadedMode
 
 
 def refusal(folder: Path | str, **settings: Any) -> str:
-    """The message of the refusal, which is one line that begins with the pair and the role."""
+    """The line that a model is refused with."""
+    return refused_line(load, folder, **settings)
+
+
+def refused_line(work: Callable[..., object], *arguments: Any, **options: Any) -> str:
+    """The message of a refusal, which is one line that begins with the pair and the role."""
     with pytest.raises(ValueError, match=f"^{re.escape(NAME)}: ") as caught:
-        load(folder, **settings)
+        work(*arguments, **options)
     message = str(caught.value)
     assert "\n" not in message
     return message.removeprefix(f"{NAME}: ")
@@ -60,29 +64,3 @@ def change_weights(folder: Path, change: Callable[[dict[str, torch.Tensor]], obj
     tensors = load_file(path)
     change(tensors)
     save_file(tensors, path, metadata={"format": "pt"})
-
-
-class Recorder:
-    """Stands in for the reading of weights: keeps the options, gives a model or raises."""
-
-    def __init__(self, error: BaseException | None = None) -> None:
-        self.error = error
-        self.options: dict[str, Any] = {}
-
-    def __call__(self, source: str, **options: Any) -> Any:
-        self.options = options
-        if self.error is not None:
-            raise self.error
-        return llama(), {"missing_keys": set(), "unexpected_keys": set(), "mismatched_keys": set()}
-
-
-@pytest.fixture
-def record(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Recorder]:
-    """Start recording how weights are asked for, which then fails with the error given, if any."""
-
-    def start(error: BaseException | None = None) -> Recorder:
-        recorder = Recorder(error)
-        monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", recorder)
-        return recorder
-
-    return start

@@ -11,9 +11,9 @@ from torch import nn
 
 from specgauge.bench.cache.adapter import ATTENTION_NAMES
 from specgauge.bench.models.agreement import take_over_attention
+from tests.bench.models.conftest import NAME, refused_line
 from tests.bench.tiny_checkpoints import llama
 
-NAME = "pair 'x' target"
 CPU = torch.device("cpu")
 KINDS = [[["global", "local"], 1]]
 SMALL: dict[str, Any] = {"vocab_size": 50, "hidden_size": 16}
@@ -35,12 +35,8 @@ def random(config: Any) -> Any:
     return model.eval().requires_grad_(False)
 
 
-def refusal(model: Any, attention: str = "sdpa") -> str:
-    with pytest.raises(ValueError, match=rf"^{NAME}: ") as caught:
-        take_over_attention(model, ATTENTION_NAMES[attention], CPU, NAME)
-    message = str(caught.value)
-    assert "\n" not in message
-    return message.removeprefix(f"{NAME}: ")
+def refusal(model: Any) -> str:
+    return refused_line(take_over_attention, model, ATTENTION_NAMES["sdpa"], CPU, NAME)
 
 
 @pytest.mark.parametrize("attention", ATTENTION_NAMES)
@@ -77,16 +73,12 @@ def test_families_that_do_not_compute_the_same_are_refused(config: Any, start: s
 
 def test_logits_that_a_model_rules_out_itself() -> None:
     model = llama().eval()
-    model.lm_head.register_forward_hook(
-        lambda module, inputs, output: output.index_fill(-1, torch.arange(3), -torch.inf)
-    )
+    model.lm_head.register_forward_hook(lambda *call: call[-1].index_fill(-1, torch.arange(3), -torch.inf))
     take_over_attention(model, ATTENTION_NAMES["sdpa"], CPU, NAME)
 
 
-@pytest.mark.parametrize("fault", ["positions", "mask", "cache"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_model_that_ignores_what_it_is_given(fault: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = llama().to(dtype).eval()
+def spoilt(model: Any, fault: str, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The model, ignoring what it is given, or losing its numbers where it uses a cache."""
     real = model.forward
 
     def forward(**inputs: Any) -> Any:
@@ -98,10 +90,25 @@ def test_a_model_that_ignores_what_it_is_given(fault: str, dtype: torch.dtype, m
             inputs["attention_mask"] = None if mask is None else torch.ones_like(mask)
         if fault == "cache" and "position_ids" in inputs:
             inputs = {"input_ids": inputs["input_ids"], "use_cache": False}
-        return real(**inputs)
+        output = real(**inputs)
+        if fault == "numbers" and inputs["use_cache"]:
+            output.logits[0] = torch.nan
+        return output
 
     monkeypatch.setattr(model, "forward", forward)
+    return model
+
+
+@pytest.mark.parametrize("fault", ["positions", "mask", "cache"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_model_that_ignores_what_it_is_given(fault: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = spoilt(llama().to(dtype).eval(), fault, monkeypatch)
     assert refusal(model).startswith(f"LlamaForCausalLM {OTHER}")
+
+
+def test_numbers_that_are_lost_only_on_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = spoilt(llama().eval(), "numbers", monkeypatch)
+    assert refusal(model) == f"LlamaForCausalLM {OTHER}nan of their spread, rounding explains 0.001){REMEDY}"
 
 
 def test_logits_that_are_not_numbers() -> None:
@@ -109,30 +116,3 @@ def test_logits_that_are_not_numbers() -> None:
     nn.init.constant_(model.lm_head.weight, 60_000.0)
     nn.init.constant_(model.model.norm.weight, torch.nan)
     assert refusal(model).startswith("its logits are not numbers (NaN) in float16; ")
-
-
-def test_numbers_that_are_lost_only_on_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = llama().eval()
-    real = model.forward
-
-    def forward(**inputs: Any) -> Any:
-        output = real(**inputs)
-        if inputs["use_cache"]:
-            output.logits[0] = torch.nan
-        return output
-
-    monkeypatch.setattr(model, "forward", forward)
-    assert refusal(model) == f"LlamaForCausalLM {OTHER}nan of their spread, rounding explains 0.001){REMEDY}"
-
-
-@pytest.mark.parametrize("error", [MemoryError(), torch.OutOfMemoryError("CUDA out of memory")])
-def test_a_lack_of_memory_is_a_result(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = llama()
-
-    def forward(**inputs: Any) -> Any:
-        raise error
-
-    monkeypatch.setattr(model, "forward", forward)
-    with pytest.raises(type(error)) as caught:
-        take_over_attention(model, ATTENTION_NAMES["sdpa"], CPU, NAME)
-    assert caught.value is error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,6 +17,7 @@ from specgauge.bench.timing.cell_timer import CellTimer, measure_cells
 from specgauge.bench.timing.clock import timed_marks
 from specgauge.configs.schema import PrecisionConfig
 from specgauge.model.sampling import SamplingSettings
+from tests.bench.conftest import FakeClock, FakeDevice
 
 Run = Callable[..., list[BlockRecord]]
 
@@ -31,6 +32,13 @@ def cell(batch_size: int = 1, context: int = 64, chain: str = "argmax") -> Timin
     )
 
 
+def measured(pair: LoadedPair, cells: Sequence[TimingCell], journal: Any, gammas: Sequence[int]) -> None:
+    """Two blocks of one sample, on the machine's own clock."""
+    precision = PrecisionConfig(min_blocks=2, max_blocks=2, block_samples=1)
+    options: Any = {"gammas": gammas, "prompts": [[1, 2, 3], [4, 5]], "journal": journal, "seed": 0}
+    measure_cells(pair, cells, precision=precision, **options)
+
+
 @dataclass(kw_only=True)
 class FakeBench:
     """Arms that take what ``seconds_of`` (arm, batch size, context) says, unless it raises."""
@@ -39,8 +47,7 @@ class FakeBench:
     batch_size: int
     gamma_max: int
     seconds_of: Callable[[str, int, int], float]
-    target_capacity: int = 64
-    draft_capacity: int = 64
+    capacities: dict[str, int] = field(default_factory=dict)
 
     def sample(self, arm: str, context: int, settings: SamplingSettings, clock: Any) -> list[float]:
         seconds = self.seconds_of(arm, self.batch_size, context)
@@ -50,15 +57,14 @@ class FakeBench:
 
 
 @pytest.fixture
-def timed(
-    fake_device: Any, make_clock: Any, memory_journal: Any, tiny_model: Any, monkeypatch: pytest.MonkeyPatch
-) -> Run:
+def timed(memory_journal: Any, tiny_model: Any, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Measure cells, by a search where there are questions; the lines that came to the journal.
 
     Marks are events, as on CUDA: those inside a chain are only meaningful behind the queue.
     """
+    device = FakeDevice()
     pair = LoadedPair(name="tiny", target=tiny_model(), draft=tiny_model())
-    monkeypatch.setattr(cell_timer, "time", SimpleNamespace(monotonic=lambda: fake_device.now_s))
+    monkeypatch.setattr(cell_timer, "time", SimpleNamespace(monotonic=lambda: device.now_s))
 
     def run(
         cells: Sequence[TimingCell],
@@ -70,12 +76,12 @@ def timed(
     ) -> list[BlockRecord]:
         def open_bench(self: CellTimer, states: Sequence[Any], prompts: Any) -> FakeBench:
             batch_size = states[0].cell.batch_size
-            return FakeBench(device=fake_device, batch_size=batch_size, gamma_max=max(gammas), seconds_of=seconds_of)
+            return FakeBench(device=device, batch_size=batch_size, gamma_max=max(gammas), seconds_of=seconds_of)
 
         monkeypatch.setattr(CellTimer, "open_bench", open_bench)
         wanted = {"min_blocks": 3, "block_samples": 2, "max_seconds": None, **precision}
         options: Any = {"gammas": gammas, "prompts": [[1]], "precision": PrecisionConfig(**wanted), "seed": 0}
-        options |= {"journal": memory_journal, "clock": make_clock(fake_device, False)}
+        options |= {"journal": memory_journal, "clock": FakeClock(device, marks_on_host=False)}
         before = len(memory_journal.lines)
         if questions is None:
             measure_cells(pair, cells, **options)

@@ -169,25 +169,18 @@ def test_the_ends_of_the_batch_sizes_come_first() -> None:
     assert (batch_order([3]), batch_order([])) == ([3], [])
 
 
-def test_cells_without_memory_end_larger_ones_and_no_others(search: Any, memory_journal: Any) -> None:
+def test_cells_that_fail_end_larger_ones_without_memory_and_no_others(search: Any, memory_journal: Any) -> None:
     def fail(arm: str, batch_size: int, context: int) -> None:
         if batch_size * context >= 128:
             raise torch.OutOfMemoryError("no memory left")
-
-    cells = [cell(1, 64), cell(1, 128), cell(1, 192), cell(2, 64), cell(2, 128)]
-    search(cells, fail=fail)
-    status = {one.cell_id: memory_journal.blocks(one.cell_id, "decode")[0].status for one in cells}
-    assert status == {"1-64": "ok", "1-128": "oom", "1-192": "oom", "2-64": "oom", "2-128": "skipped"}
-    assert gammas_timed(memory_journal.lines, "1-64") == {1, 3, 4, 5, 6}
-    assert search(cells, fail=fail) == []
-
-
-def test_an_arm_that_fails_ends_its_cell_and_no_other(search: Any, memory_journal: Any) -> None:
-    def fail(arm: str, batch_size: int, context: int) -> None:
-        if (arm, context) == ("verify:3", 128):
+        if (arm, context) == ("verify:3", 32):
             raise RuntimeError("kernel exploded")
 
-    lines = search([cell(1, 64), cell(1, 128)], fail=fail)
-    broken = [line for line in lines if line.cell_id == "1-128" and line.status == "failed"]
-    assert {line.reason for line in broken} == {"RuntimeError: kernel exploded"}
-    assert gammas_timed(lines, "1-64") == {1, 3, 4, 5, 6}
+    cells = [cell(1, 32), cell(1, 64), cell(1, 128), cell(1, 192), cell(2, 64), cell(2, 128)]
+    search(cells, fail=fail)
+    status = {one.cell_id: memory_journal.blocks(one.cell_id, "decode")[0].status for one in cells}
+    assert status == {"1-32": "ok", "1-64": "ok", "1-128": "oom", "1-192": "oom", "2-64": "oom", "2-128": "skipped"}
+    failed = [line for line in memory_journal.lines if line.status == "failed"]
+    assert {(line.cell_id, line.reason) for line in failed} == {("1-32", "RuntimeError: kernel exploded")}
+    assert gammas_timed(memory_journal.lines, "1-64") == {1, 3, 4, 5, 6}
+    assert search(cells, fail=fail) == []

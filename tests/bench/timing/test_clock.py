@@ -17,26 +17,10 @@ from specgauge.bench.models.pair import LoadedPair
 from specgauge.bench.timing import adaptive
 from specgauge.bench.timing import cell_timer as measure
 from specgauge.bench.timing.clock import CudaClock, HostClock, JointClock, clock_for, timed_marks, undisturbed
-from specgauge.configs.pairs import NgramConfig
 from specgauge.configs.schema import PrecisionConfig
 from tests.bench.conftest import FakeClock, FakeDevice, MemoryJournal
 from tests.bench.decoded import DRAWN, Make, decoder_of
 from tests.bench.timing.conftest import cell
-
-
-def test_a_launch_that_ends_ten_milliseconds_later_reads_ten_milliseconds(fake_device: Any, fake_clock: Any) -> None:
-    """Whatever was queued before."""
-    assert timed_marks(fake_clock, [lambda: fake_device.launch(0.010)]) == [0.010]
-    fake_device.launch(3.0)
-    assert timed_marks(fake_clock, [lambda: fake_device.launch(0.25)]) == pytest.approx([0.25], abs=1e-12)
-
-
-def test_a_chain_is_not_waited_for_between_its_steps(fake_device: Any, fake_clock: Any) -> None:
-    """Launches of 1 ms hide behind work of 4 ms: four steps end at 17 ms, where waiting after each would give 20."""
-    marks = timed_marks(fake_clock, [lambda: fake_device.launch(0.004, launch_s=0.001)] * 4)
-    assert marks[-1] == pytest.approx(0.017, abs=1e-12)
-    if not fake_clock.marks_on_host:
-        assert marks == pytest.approx([0.005, 0.009, 0.013, 0.017], abs=1e-12)
 
 
 class TwoDevices:
@@ -64,6 +48,23 @@ class TwoDevices:
 @pytest.fixture(params=[True, False], ids=["host marks", "event marks"])
 def two(request: pytest.FixtureRequest) -> TwoDevices:
     return TwoDevices(marks_on_host=request.param)
+
+
+def test_a_launch_that_ends_ten_milliseconds_later_reads_ten_milliseconds(two: TwoDevices) -> None:
+    """Whatever was queued before."""
+    device, clock = two.target, two.clocks[0]
+    assert timed_marks(clock, [lambda: device.launch(0.010)]) == [0.010]
+    device.launch(3.0)
+    assert timed_marks(clock, [lambda: device.launch(0.25)]) == pytest.approx([0.25], abs=1e-12)
+
+
+def test_a_chain_is_not_waited_for_between_its_steps(two: TwoDevices) -> None:
+    """Launches of 1 ms hide behind work of 4 ms: four steps end at 17 ms, where waiting after each would give 20."""
+    device, clock = two.target, two.clocks[0]
+    marks = timed_marks(clock, [lambda: device.launch(0.004, launch_s=0.001)] * 4)
+    assert marks[-1] == pytest.approx(0.017, abs=1e-12)
+    if not clock.marks_on_host:
+        assert marks == pytest.approx([0.005, 0.009, 0.013, 0.017], abs=1e-12)
 
 
 def test_work_on_either_device_is_timed(two: TwoDevices) -> None:
@@ -112,12 +113,6 @@ def test_a_pair_on_two_devices_is_timed_on_both_by_whatever_takes_a_pair(
     adaptive.measure_adaptively(pair, [cell()], questions={}, seed=0, **options)
     clocks += [EndToEnd(pair, DRAWN, max_new_tokens=4, seed=0).clock, decoder_of(target, draft, DRAWN).clock]
     assert [type(clock) for clock in clocks] == [kind] * 4
-
-
-def test_lookups_are_timed_on_the_targets_device(tiny_model: Make) -> None:
-    pair = LoadedPair(name="x", target=tiny_model(), draft=None, ngram=NgramConfig())
-    assert pair.devices == (CPU,)
-    assert type(EndToEnd(pair, DRAWN, max_new_tokens=4, seed=0).clock) is HostClock
 
 
 @pytest.mark.parametrize("stops", [0, 1, 3])

@@ -5,8 +5,6 @@ from unittest.mock import ANY
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from specgauge.model.acceptance.recorded import (
     acceptance_and_overlap,
@@ -51,25 +49,6 @@ def test_acceptance_and_overlap_by_rule_with_the_overlap_for_nulls(
     np.testing.assert_allclose(o, [overlaps] * 4, rtol=1e-15)
     # o is the mean of a over the target's distribution of y
     assert a[:3] @ [0.2, 0.4, 0.4] == pytest.approx(overlaps, abs=1e-15)
-
-
-@given(st.integers(0, 2**32 - 1), st.integers(2, 6))
-def test_overlap_is_the_mean_of_acceptance_under_the_target(seed: int, vocabulary: int) -> None:
-    target, draft = np.random.default_rng(seed).dirichlet(np.full(vocabulary, 0.5), 2)
-    argmax = int(draft.argmax())
-    columns = {
-        "token": np.arange(vocabulary),
-        "target_prob": target,
-        "draft_prob": draft,
-        "overlap_ratio": np.full(vocabulary, np.minimum(target, draft).sum()),
-        "overlap_match": np.full(vocabulary, target @ draft),
-        "draft_argmax": np.full(vocabulary, argmax),
-        "draft_argmax_target_prob": np.full(vocabulary, target[argmax]),
-    }
-    for rule in ("ratio", "match"):
-        for draft_sampling in ("same", "greedy"):
-            a, o = acceptance_and_overlap(columns, acceptance_rule=rule, draft_sampling=draft_sampling)
-            assert a @ target == pytest.approx(o[0], abs=1e-12)
 
 
 def test_a_target_probability_of_zero_is_null_and_float32_rounding_is_clipped() -> None:
@@ -204,18 +183,6 @@ def test_deviation_in_clustered_standard_errors_by_hand(
     wanted = [value if value is None or value is ANY else pytest.approx(value) for value in (errors, deviation)]
     assert [check.standard_errors, check.deviation_per_position] == wanted
     assert check.consistent == consistent
-
-
-def test_texts_of_another_chain_are_found_and_own_texts_pass() -> None:
-    generator = np.random.default_rng(0)
-    overlap = generator.uniform(0.5, 0.9, (40, 200))
-    accepted = (generator.random((40, 200)) < overlap).sum(axis=1)
-    for shift, consistent in ((0.0, True), (0.03, False)):
-        means = overlap - shift
-        check = chain_check(
-            accepted, means.sum(axis=1), np.full(40, 200), largest_variance=float((means * (1 - means)).sum())
-        )
-        assert check.consistent is consistent
 
 
 @pytest.mark.parametrize("overlap", [0.01, 0.3, 0.97])

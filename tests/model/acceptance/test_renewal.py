@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specgauge.model.acceptance.renewal import RenewalResult, renewal
-from tests.model.speculation import AllTexts, Expectation, Pair, Rounds, all_texts, enumerate_process, one_round
+from tests.model.speculation import AllTexts, Pair, Rounds, all_texts, enumerate_process, one_round
 
 # Token 0 is easy for the draft and likely to come again, token 2 is neither: runs of acceptance, as in real texts.
 TARGET = np.array([[0.8, 0.15, 0.05], [0.4, 0.25, 0.35], [0.2, 0.1, 0.7]])
@@ -60,24 +60,6 @@ def weigh(result: RenewalResult, texts: AllTexts) -> RenewalResult:
     return replace(result, **sums)
 
 
-@pytest.mark.parametrize("eos", [None, 1])
-@pytest.mark.parametrize(("rule", "greedy"), WAYS)
-def test_uniform_positions_and_overlap_inside_the_pass_give_another_number(
-    rule: str, greedy: bool, eos: int | None
-) -> None:
-    pair, gamma = make_pair(rule, greedy, eos), 2
-    process: Expectation = enumerate_process(rounds_of(pair), LIMIT, gamma, GAMMA_MAX, COSTS_S)
-    texts = all_texts(pair, FIRST, LIMIT)
-    every_position = run(texts, 0)
-    one_draft, two_drafts = texts.overlap[:, :-1], texts.acceptance[:, :-1] * texts.overlap[:, 1:]
-    window = np.arange(LIMIT - 1) + GAMMA_MAX <= LIMIT
-    accepted = texts.chances @ ((one_draft + two_drafts) * window)
-    uniform = 1 + accepted.sum() / (texts.chances @ every_position.starts)[0]
-    assert abs(uniform - process.committed / process.starts) > 1e-3
-    with_overlap = run(replace(texts, acceptance=np.where(texts.acceptance >= 0, texts.overlap, 0)), gamma)
-    assert abs((texts.chances @ with_overlap.rounds)[0] - process.rounds) > 1e-3
-
-
 @pytest.mark.parametrize(
     ("rule", "greedy", "share"), [("ratio", False, 0.75), ("match", False, 0.45), ("ratio", True, 0.5)]
 )
@@ -93,21 +75,6 @@ def test_the_overlap_in_the_last_factor_keeps_the_mean_and_shrinks_the_variance(
         (texts.chances @ (result.committed - omega * result.starts) ** 2)[0] for result in (with_overlap, without)
     ]
     assert variances[0] < share * variances[1]
-
-
-def test_rounds_of_one_text_by_hand() -> None:
-    # γ = 2, a = (.5, .8, .4, 1, 0): starts v = 1, .5, 1 - .8 (1 - 0), ... with bonus at t = 2 of mass .5 · .8 = .4.
-    a = np.array([[0.5, 0.8, 0.4, 1.0, 0.0]])
-    v1 = 1 - 0.5
-    v2 = 1 - 0.8
-    b2 = 1.0 * 0.5 * 0.8
-    v3 = 1 - (1 - b2) * 0.4
-    b3 = v1 * 0.8 * 0.4
-    v4 = 1 - (1 - b3) * 1.0
-    result = renewal(a, a, [5], [False], [2], 2)
-    assert result.rounds[0, 0] == pytest.approx(1 + v1 + v2 + v3 + v4, abs=1e-15)
-    assert result.starts[0, 0] == pytest.approx(1 + v1 + v2 + v3, abs=1e-15)
-    assert result.tested[0, 0] == pytest.approx(2 + (1 - b2) + (1 - b3), abs=1e-15)
 
 
 @pytest.mark.parametrize("gamma", [1, 2, 3, 5])
@@ -166,22 +133,6 @@ def test_texts_do_not_depend_on_their_neighbours_or_padding(seed: int, by_eos: b
         alone = renewal(a[own], o[own], [size], [by_eos], [1, 2, 4], 4, costs)
         for name in ("rounds", "starts", "survival", "lost_bonus", "tested", "catch_ups", "time_s"):
             np.testing.assert_allclose(getattr(alone, name)[0], getattr(together, name)[row], rtol=1e-12, atol=1e-12)
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.integers(0, 2**32 - 1), st.booleans())
-def test_every_position_is_committed_once(seed: int, by_eos: bool) -> None:
-    """Tokens are accepted drafts plus one a round, less the bonus a round loses to an accepted EOS."""
-    generator = np.random.default_rng(seed)
-    a = generator.random((3, 12))
-    lengths = generator.integers(1, 13, 3)
-    result = renewal(a, a, lengths, np.full(3, by_eos), [1, 3, 6], 6)
-    every = lengths[:, None] * np.ones(3)
-    # texts by EOS count all their starts; texts by length lose no bonus
-    np.testing.assert_allclose(result.rounds + result.accepted - result.lost_bonus, every)
-    if by_eos:
-        np.testing.assert_allclose(result.committed, every)
-    assert (np.diff(result.rounds, axis=1) <= 1e-12).all()
 
 
 def test_chunks_give_the_same_sums(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -108,25 +108,6 @@ def test_averages_over_texts_are_those_of_the_enumerated_lookup_decoder(gamma: i
     assert by_prompt.rounds_by_drafts[0] == pytest.approx(result.rounds_by_drafts.sum(axis=0))
 
 
-def test_one_text_by_hand() -> None:
-    # Five positions to the limit, γ = 2. Start 0 offers 2 and both pass: on to 3. Start 3 has two positions left, so
-    # one of its two drafts is in force; it fails, and the plain step at 4 ends the text.
-    survival = np.zeros((1, 5, 2))
-    survival[0, 0] = 1, 1
-    offered = [[2, 0, 1, 2, 2]]
-    result = renewal_by_start(survival, survival, offered, [5], [False], [0, 1, 2], 2)
-    # γ = 1: 0 → 2 (one of two drafts), 2 → 3 fails, 3 → 4 fails, 4 plain; γ = 0: five plain steps
-    assert result.rounds.tolist() == [[5.0, 4.0, 3.0]]
-    assert result.tested.tolist() == [[0.0, 3.0, 3.0]]
-    assert result.accepted.tolist() == [[0.0, 1.0, 2.0]]
-    assert result.catch_ups.tolist() == [[0.0, 1.0, 1.0]]
-    # the window is the starts with two positions left: 0 … 3
-    assert result.starts.tolist() == [[4.0, 3.0, 2.0]]
-    assert result.rounds_by_drafts is not None
-    assert result.rounds_by_drafts[0].tolist() == [[4, 0, 0], [0, 3, 0], [0, 0, 2]]
-    assert result.tokens_per_round().tolist() == pytest.approx([1, 4 / 3, 2])
-
-
 def test_texts_come_back_in_their_order_however_they_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     generator = np.random.default_rng(3)
     survival = np.cumprod(generator.random((5, 6, 2)) < 0.7, axis=2).astype(float)
@@ -150,8 +131,6 @@ def test_texts_come_back_in_their_order_however_they_are_cut(monkeypatch: pytest
         ({"survival": np.full((1, 3, 2), 2.0)}, "survival.*expected a probability"),
         ({"offered": [[0, 3, 0]]}, "offered: expected .*got shape .*up to 3 drafts"),
         ({"offered": [0, 1, 0]}, "offered: expected .*got shape"),
-        ({"gammas": [3]}, "gammas: expected a list of numbers from 0 to gamma_max = 2, got .3."),
-        ({"lengths": [4]}, "lengths: expected .*got 4"),
     ],
 )
 def test_what_does_not_fit_is_refused(change: dict[str, object], words: str) -> None:

@@ -9,9 +9,8 @@ import pytest
 
 from specgauge.model.acceptance.lookups import confidence
 from specgauge.model.policies.forecast import AcceptanceForecast, fit_forecast, fit_lookup_forecast
-from tests.model.lookup_cases import looked_up
 from tests.model.policy_cases import PLAIN_FORECAST
-from tests.model.replay_cases import made_texts
+from tests.model.replay_cases import looked_up, made_texts
 
 
 def test_the_running_means_by_hand() -> None:

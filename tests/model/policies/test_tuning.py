@@ -89,9 +89,6 @@ def test_a_policy_comes_back_from_json_as_it_was(name: str) -> None:
     record = policy_record(POLICIES[name])
     assert record["kind"] == name
     assert policy_of(json.loads(json.dumps(record, allow_nan=False))) == POLICIES[name]
-    assert policy_of(json.loads(json.dumps(policy_record(SvipPolicy(threshold=0.1 + 0.2))))) == SvipPolicy(
-        threshold=0.1 + 0.2
-    )
 
 
 @pytest.mark.parametrize(

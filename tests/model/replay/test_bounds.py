@@ -1,4 +1,5 @@
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,63 +27,41 @@ def runs(a: Array, t: int, most: int) -> list[float]:
     return [*law, running]
 
 
-def by_start_brute_force(a: Array, by_eos: bool, depth: int, costs: Array) -> float:
-    """The least expected time over every map from place to γ."""
-    longest = a.size
-    most = [depth if by_eos else min(depth, longest - t - 1) for t in range(longest)]
-    best = np.inf
-    for policy in product(*(range(m + 1) for m in most)):
-        left = np.zeros(longest + depth + 2)
-        for t in reversed(range(longest)):
-            law = runs(a, t, policy[t])
-            left[t] = costs[policy[t]] + sum(chance * left[t + j + 1] for j, chance in enumerate(law))
-        best = min(best, left[0])
-    return float(best)
-
-
-def oracle_brute_force(a: Array, by_eos: bool, depth: int, costs: Array) -> float:
-    """The least expected time over every map from (place, run) to γ."""
+def brute_force(a: Array, by_eos: bool, depth: int, costs: Array, *, knows_run: bool) -> float:
+    """The least expected time over every map from place, or from (place, run), to γ."""
     longest = a.size
     most = [depth if by_eos else min(depth, longest - t - 1) for t in range(longest)]
     laws = [runs(a, t, most[t]) for t in range(longest)]
     best = np.inf
-    places = [(t, j) for t in range(longest) for j in range(most[t] + 1)]
+    places = [(t, j) for t in range(longest) for j in (range(most[t] + 1) if knows_run else [0])]
     for choice in product(*(range(most[t] + 1) for t, _ in places)):
         policy = dict(zip(places, choice, strict=True))
         left = np.zeros(longest + depth + 2)
         for t in reversed(range(longest)):
+            drafts = [policy[t, j * knows_run] for j in range(most[t] + 1)]
             left[t] = sum(
-                chance * (costs[policy[t, j]] + left[t + min(policy[t, j], j) + 1]) for j, chance in enumerate(laws[t])
+                chance * (costs[made] + left[t + min(made, j) + 1])
+                for j, (chance, made) in enumerate(zip(laws[t], drafts, strict=True))
             )
         best = min(best, left[0])
     return float(best)
 
 
-@pytest.mark.parametrize("by_eos", [False, True])
-@pytest.mark.parametrize("seed", range(6))
-def test_best_by_start_equals_brute_force_over_all_policies(seed: int, by_eos: bool) -> None:
-    generator = np.random.default_rng(seed)
-    a, costs = generator.random(5), 1 + generator.random(3)
-    found = best_by_start_time_s(a[None], one(5, by_eos), costs)
-    assert found[0] == pytest.approx(by_start_brute_force(a, by_eos, 2, costs), abs=1e-12)
-
-
-@pytest.mark.parametrize(("by_eos", "longest"), [(False, 4), (True, 3)])
+@pytest.mark.parametrize(
+    ("bound", "by_eos", "longest"),
+    [
+        (best_by_start_time_s, False, 5),
+        (best_by_start_time_s, True, 5),
+        (accepted_length_oracle_time_s, False, 4),
+        (accepted_length_oracle_time_s, True, 3),
+    ],
+)
 @pytest.mark.parametrize("seed", range(4))
-def test_the_run_oracle_equals_brute_force_over_all_policies(seed: int, by_eos: bool, longest: int) -> None:
+def test_bounds_equal_brute_force_over_all_policies(bound: Any, by_eos: bool, longest: int, seed: int) -> None:
     generator = np.random.default_rng(seed)
     a, costs = generator.random(longest), 1 + generator.random(3)
-    found = accepted_length_oracle_time_s(a[None], one(longest, by_eos), costs)
-    assert found[0] == pytest.approx(oracle_brute_force(a, by_eos, 2, costs), abs=1e-12)
-
-
-def test_bounds_by_hand() -> None:
-    # A draft costs .5 of a step and is accepted for sure at 0 and 1, never at 2: draft 2 at the start, then nothing.
-    costs = 1 + 0.5 * np.arange(4)
-    assert best_by_start_time_s([[1.0, 1.0, 0.0, 0.0]], one(4, False), costs)[0] == 3.0
-    assert accepted_length_oracle_time_s([[1.0, 1.0, 0.0, 0.0]], one(4, False), costs)[0] == 3.0
-    # Costs alike for all γ, an EOS at the third place: a round of 2 drafts ends it with the EOS as bonus.
-    assert best_by_start_time_s(np.ones((1, 3)), one(3, True), np.ones(4))[0] == 1.0
+    expected = brute_force(a, by_eos, 2, costs, knows_run=bound is accepted_length_oracle_time_s)
+    assert bound(a[None], one(longest, by_eos), costs)[0] == pytest.approx(expected, abs=1e-12)
 
 
 @settings(max_examples=100, deadline=None)
@@ -105,20 +84,6 @@ def test_oracle_below_best_by_start_below_best_fixed_below_plain(
     assert (by_start_s <= fixed.min(axis=1) + tiny).all()
     assert (oracle_s <= by_start_s + tiny).all()
     assert (oracle_s > 0).all()
-
-
-@settings(max_examples=40, deadline=None)
-@given(st.integers(0, 2**32 - 1))
-def test_where_other_gammas_are_too_dear_the_bound_is_the_renewal_time(seed: int) -> None:
-    """Two ways to one number: backwards over starts, and forwards over the mass of starts."""
-    generator = np.random.default_rng(seed)
-    a, lengths, eos = generator.random((4, 10)), generator.integers(1, 11, 4), np.ones(4, dtype=np.bool_)
-    costs = np.array([1e6, 1e6, generator.random()])
-    fixed = renewal(a, a, lengths, eos, [2], 2, costs).time_s
-    assert fixed is not None
-    np.testing.assert_allclose(
-        best_by_start_time_s(a, text_ends(a.shape, lengths, eos, None), costs), fixed[:, 0], rtol=1e-12
-    )
 
 
 def test_texts_do_not_depend_on_their_neighbours() -> None:

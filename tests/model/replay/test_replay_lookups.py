@@ -20,10 +20,9 @@ from specgauge.model.policies.tuning import MAKERS
 from specgauge.model.replay.bounds import best_lookups_time_s
 from specgauge.model.replay.replay import replay
 from specgauge.model.replay.rounds import ReplayCosts
-from specgauge.model.replay.texts import ReplayTexts
-from tests.model.lookup_cases import looked_up, random_lookups
+from specgauge.model.replay.texts import LookupStarts, ReplayTexts
 from tests.model.policy_cases import PLAIN_FORECAST, ROUNDS_S
-from tests.model.replay_cases import linear_costs, simulated
+from tests.model.replay_cases import linear_costs, looked_up, random_lookups, simulated
 
 DEPTH = 4
 STOPPING = RenewalStoppingPolicy(forecast=PLAIN_FORECAST, t_round_s=ROUNDS_S, seconds_saved_per_token=0.5)
@@ -34,8 +33,7 @@ DEAR = ReplayCosts(t_decode_s=1.0, t_round_s=(1.0, 1.25, 1.75, 1.5, 2.5))
 @pytest.mark.parametrize("seed", range(6))
 def test_fixed_gamma_is_the_renewal_by_start(seed: int) -> None:
     texts = random_lookups(seed)
-    ends, lookups = texts.ends, texts.lookups
-    assert lookups is not None
+    ends, lookups = texts.ends, offers(texts)
     survival = (np.arange(1, DEPTH + 1) <= lookups.matching[:, :, None]).astype(np.float64)
     sizes = (ends.lengths, ends.ended_by_eos, range(DEPTH + 1), DEPTH)
     wanted = renewal_by_start(survival, survival, lookups.offered, *sizes, length_limits=ends.limits)
@@ -47,22 +45,25 @@ def test_fixed_gamma_is_the_renewal_by_start(seed: int) -> None:
         assert found.time_s == pytest.approx(alone_s, rel=1e-12)
 
 
+def offers(texts: ReplayTexts) -> LookupStarts:
+    assert texts.lookups is not None
+    return texts.lookups
+
+
 def time_of(texts: ReplayTexts, text: int, gammas: Sequence[int], rounds_s: Sequence[float]) -> float:
     """Seconds of a text, round by round, with the γ of each start."""
-    assert texts.lookups is not None
-    limit, time_s, t = int(texts.ends.limits[text]), 0.0, 0
+    lookups, limit, time_s, t = offers(texts), int(texts.ends.limits[text]), 0.0, 0
     while t < texts.ends.lengths[text]:
-        drafts = max(0, min(gammas[t], int(texts.lookups.offered[text, t]), limit - t - 1))
+        drafts = max(0, min(gammas[t], int(lookups.offered[text, t]), limit - t - 1))
         time_s += rounds_s[drafts]
-        t += min(drafts, int(texts.lookups.matching[text, t])) + 1
+        t += min(drafts, int(lookups.matching[text, t])) + 1
     return time_s
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_their_bound_is_the_best_of_all_choices(seed: int) -> None:
     texts, costs = random_lookups(seed, texts=3, longest=6, gamma_max=3), DEAR.t_round_s[:4]
-    assert texts.lookups is not None
-    found = best_lookups_time_s(texts.lookups.offered, texts.lookups.matching, texts.ends, costs)
+    found = best_lookups_time_s(offers(texts).offered, offers(texts).matching, texts.ends, costs)
     for text, size in enumerate(texts.ends.lengths):
         assert found[text] == pytest.approx(
             min(time_of(texts, text, gammas, costs) for gammas in product(range(4), repeat=int(size)))
@@ -112,14 +113,11 @@ def test_what_does_not_fit_is_refused() -> None:
         looked_up([[1, 0]], [[0, 0]], [[0, 0]])
     with pytest.raises(ValueError, match=r"lookups: expected .*got shapes \(1, 2\), \(1, 2\), \(1, 1\)"):
         looked_up([[1, 0]], [[0, 0]], [[1]])
-    with pytest.raises(ValueError, match=r"replay: expected .*got no recorded position"):
-        looked_up([[0]], [[0]], lengths=[0])
     with pytest.raises(ValueError, match=r"matching: expected .*got shape \(1, 3\)"):
         best_lookups_time_s([[1, 0]], [[1, 0, 0]], text_ends((1, 2), [2], [False], None), [1.0, 1.2])
 
 
 def test_texts_of_some_prompts_keep_their_lookups() -> None:
     texts = looked_up([[1, 0], [2, 1], [0, 0]], [[1, 0], [0, 1], [0, 0]], [[1, 0], [3, 2], [0, 0]])
-    some = texts.of_prompts([1]).lookups
-    assert some is not None
+    some = offers(texts.of_prompts([1]))
     assert [some.offered.tolist(), some.matching.tolist(), some.matched.tolist()] == [[[2, 1]], [[0, 1]], [[3, 2]]]

@@ -10,7 +10,7 @@ import pytest
 from specgauge.model.acceptance.renewal import renewal
 from specgauge.model.checks import BoolArray
 from specgauge.model.policies.feedback import HeuristicPolicy
-from specgauge.model.policies.policy import FixedPolicy, GammaChoices, RoundPolicy, RoundSeen, Signals
+from specgauge.model.policies.policy import FixedPolicy, GammaChoices, GammaPolicy, RoundSeen, Signals
 from specgauge.model.policies.stopping import SvipPolicy
 from specgauge.model.replay.bounds import accepted_length_oracle_time_s
 from specgauge.model.replay.rounds import ReplayBatches, rejections
@@ -63,7 +63,7 @@ def test_a_call_by_hand() -> None:
 
 
 def test_a_draft_that_missed_plain_rounds_catches_up() -> None:
-    class Twice(RoundPolicy):
+    class Twice(GammaPolicy):
         """Plain rounds and rounds of one draft in turn."""
 
         def begin_many(self, calls: int) -> GammaChoices:
@@ -80,7 +80,7 @@ def test_a_draft_that_missed_plain_rounds_catches_up() -> None:
     assert played.switches.tolist() == [5]
 
 
-class Asked(RoundPolicy):
+class Asked(GammaPolicy):
     """Drafts on to the cap and notes every signal it is shown."""
 
     reads_signals = True

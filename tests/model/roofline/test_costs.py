@@ -47,9 +47,3 @@ def test_fitted_efficiencies_make_every_part_longer() -> None:
     costs, bounds = fitted.costs(1, 1000, [1, 4]), SOURCE.costs(1, 1000, [1, 4])
     assert float(costs.t_decode_s) > 2 * float(bounds.t_decode_s) + 32e-4
     assert np.all(costs.t_draft_total_s > 2 * bounds.t_draft_total_s)
-
-
-@pytest.mark.parametrize(("batch_size", "context", "gammas"), [(0, 1, [1]), (1, -1, [1]), (1, 1, [0])])
-def test_points_that_cannot_be(batch_size: int, context: int, gammas: list[int]) -> None:
-    with pytest.raises(ValueError, match=r"^(batch_size|context|gammas)"):
-        SOURCE.costs(batch_size, context, gammas)

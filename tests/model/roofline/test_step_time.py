@@ -28,7 +28,6 @@ TINY_VECTORS = 40
         (512, 10, 4, 512 * (1 - (502 / 512) ** 4)),
         (8, 2, 1, 2.0),
         (8, 2, 0, 0.0),
-        (4, 4, 1, 4.0),
         (4, 4, 0, 0.0),
         (4, 4, 9, 4.0),
     ],
@@ -37,14 +36,6 @@ def test_experts_touched(experts: int, per_token: int, tokens: int, expected: fl
     assert float(experts_touched(experts, per_token, tokens)) == pytest.approx(expected, rel=1e-14)
     with pytest.raises(ValueError, match=rf"^per_token: expected 1 to the {experts} experts, got {experts + 1}$"):
         experts_touched(experts, experts + 1, tokens)
-
-
-@given(experts=st.integers(1, 300), tokens=st.integers(1, 50), data=st.data())
-def test_experts_touched_lies_between_one_token_and_all(experts: int, tokens: int, data: st.DataObject) -> None:
-    per_token = data.draw(st.integers(1, experts))
-    touched = float(experts_touched(experts, per_token, tokens))
-    assert per_token * (1 - 1e-12) <= touched <= min(experts, per_token * tokens) * (1 + 1e-12)
-    assert touched <= float(experts_touched(experts, per_token, tokens + 1)) * (1 + 1e-12)
 
 
 def test_one_step_of_a_tiny_model_by_hand() -> None:
@@ -96,14 +87,11 @@ def test_a_window_bounds_what_is_read_and_multiplied() -> None:
 
 
 def test_tied_embeddings_are_held_once_and_read_all_the_same() -> None:
-    tied, untied = tiny(tie_word_embeddings=True), tiny()
-    first = Deployment(architecture=tied, hardware=round_machine(), precision=HALF)
-    second = Deployment(architecture=untied, hardware=round_machine(), precision=HALF)
-    assert untied.parameters - tied.parameters == 80
-    assert (
-        step_work(first, batch_size=1, context=0).weight_bytes
-        == step_work(second, batch_size=1, context=0).weight_bytes
-    )
+    models = tiny(tie_word_embeddings=True), tiny()
+    tied, untied = (Deployment(architecture=each, hardware=round_machine(), precision=HALF) for each in models)
+    assert untied.architecture.parameters - tied.architecture.parameters == 80
+    read = [step_work(each, batch_size=1, context=0).weight_bytes for each in (tied, untied)]
+    assert read[0] == read[1]
 
 
 def test_a_mixture_reads_the_experts_its_tokens_touch() -> None:

@@ -3,10 +3,6 @@
 T_verify rises slowly with the tokens of a forward and jumps where they fill another tile; samples have lognormal noise,
 blocks wander together, and the whole machine warms up, or throttles at some moment. A block costs what it takes, the
 untimed forwards before its samples included.
-
-    device = made_up_device(seed=7)
-    samples_s = device.block_s("verify:4")          # (5, 1); device.clock_s has gone on
-    device.speedups                                 # (G,) the truth
 """
 
 from __future__ import annotations

@@ -6,44 +6,39 @@ import numpy as np
 import pytest
 
 from specgauge.model.costs import RoundCosts
-from specgauge.model.search.levels import ArmLevels, summarise_block
+from specgauge.model.search.levels import summarise_block
 from specgauge.model.search.search import expected_levels, searched_costs
-from specgauge.model.settings import Point, Provenance
+from specgauge.model.settings import Point
+from tests.model.made import made_costs
 
 Cells = dict[Point, RoundCosts]
 
 
 def costs(batch_size: int, context: int, scale: float, gammas: tuple[int, ...] = (1, 2)) -> Cells:
-    found = RoundCosts(
-        gammas=np.array([1, 2]),
-        t_decode_s=np.array(scale),
-        t_draft_total_s=scale * np.array([0.1, 0.2]),
-        t_draft_catch_up_s=np.array(0.05 * scale),
-        t_verify_s=np.array([scale * (1 + gamma) if gamma in gammas else np.nan for gamma in (1, 2)]),
-        provenance=np.array(Provenance.MEASURED),
+    found = made_costs(
+        [1, 2],
+        t_decode_s=scale,
+        t_draft_total_s=[0.1 * scale, 0.2 * scale],
+        t_draft_catch_up_s=0.05 * scale,
+        t_verify_s=[scale * (1 + gamma) if gamma in gammas else np.nan for gamma in (1, 2)],
     )
     return {Point(batch_size=batch_size, context=context): found}
 
 
-def at(cells: Cells, context: int, **options: bool) -> ArmLevels | None:
-    return expected_levels(cells, Point(batch_size=1, context=context), (1, 2), **options)
+def at(cells: Cells, context: int, *, batch_size: int = 1, **options: bool) -> dict[str, list[float]]:
+    """The marks that are expected of each arm."""
+    found = expected_levels(cells, Point(batch_size=batch_size, context=context), (1, 2), **options)
+    return {} if found is None else {arm: found.marks_s(arm).tolist() for arm in found.arms}
 
 
-def test_a_cell_between_two_is_on_their_line() -> None:
-    levels = at({**costs(1, 100, 1.0), **costs(1, 300, 2.0)}, 150)
-    assert levels is not None
-    seconds = {arm: levels.seconds(arm) for arm in levels.arms}
-    assert seconds == pytest.approx(
-        {"decode": 1.25, "draft": 0.25, "draft_catch_up": 0.125 + 0.0625, "verify:1": 2.5, "verify:2": 3.75}
-    )
-    assert levels.marks_s("draft") == pytest.approx([0.125, 0.25])
+TWO = {**costs(1, 100, 1.0), **costs(1, 300, 2.0)}
 
 
-def test_a_cell_between_four_is_on_their_plane() -> None:
+def test_a_cell_between_two_is_on_their_line_and_one_between_four_on_their_plane() -> None:
+    marks = {"decode": [1.25], "draft": [0.125, 0.25], "draft_catch_up": [0.125 + 0.0625], "verify:1": [2.5]}
+    assert at(TWO, 150) == {arm: pytest.approx(own) for arm, own in (marks | {"verify:2": [3.75]}).items()}
     corners = {k: v for b in (1, 3) for s in (100, 300) for k, v in costs(b, s, b * s / 100).items()}
-    levels = expected_levels(corners, Point(batch_size=2, context=200), (1, 2))
-    assert levels is not None
-    assert levels.seconds("decode") == pytest.approx(4.0)
+    assert at(corners, 200, batch_size=2)["decode"] == pytest.approx([4.0])
 
 
 @pytest.mark.parametrize(
@@ -58,16 +53,12 @@ def test_a_cell_between_four_is_on_their_plane() -> None:
     ids=["no cell", "one cell", "beyond them", "at another batch size", "no round timed"],
 )
 def test_nothing_is_expected_elsewhere(cells: Cells, context: int) -> None:
-    assert at(cells, context) is None
+    assert at(cells, context) == {}
 
 
 def test_what_was_timed_on_one_side_only_or_is_no_arm_of_lookups_is_not_expected() -> None:
-    one_side = at({**costs(1, 100, 1.0, (1, 2)), **costs(1, 300, 2.0, (1,))}, 200)
-    lookups = at({**costs(1, 100, 1.0), **costs(1, 300, 2.0)}, 200, catches_up=False)
-    assert one_side is not None
-    assert lookups is not None
-    assert set(one_side.arms) == {"decode", "draft", "draft_catch_up", "verify:1"}
-    assert set(lookups.arms) == {"decode", "draft", "verify:1", "verify:2"}
+    assert set(at(TWO | costs(1, 300, 2.0, (1,)), 200)) == {"decode", "draft", "draft_catch_up", "verify:1"}
+    assert set(at(TWO, 200, catches_up=False)) == {"decode", "draft", "verify:1", "verify:2"}
 
 
 def test_a_searched_cell_costs_what_its_arms_take_at_one_pace() -> None:
@@ -80,6 +71,5 @@ def test_a_searched_cell_costs_what_its_arms_take_at_one_pace() -> None:
     assert cell.gammas.tolist() == [1, 2]
     assert cell.t_verify_s / cell.t_decode_s == pytest.approx([np.nan, 3.0], nan_ok=True)
     assert cell.t_draft_total_s / cell.t_decode_s == pytest.approx([0.1, 0.2])
-    assert cell.t_draft_catch_up_s is not None
-    assert float(cell.t_draft_catch_up_s / cell.t_decode_s) == pytest.approx(0.05)
+    assert cell.t_draft_catch_up_s == pytest.approx(0.05 * float(cell.t_decode_s))
     assert searched_costs({"decode": blocks["decode"]}, (1,), min_blocks=1) is None

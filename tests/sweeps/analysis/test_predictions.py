@@ -6,35 +6,26 @@ A_i = 2^-i, Ω = 3/2, 7/4, 15/8, and T_round = γ/8 + A_γ/16 + 5/4 = 45/32, 97/
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import yaml
 
-from specgauge.configs.schema import Config
 from specgauge.model.arms import arm_names
-from specgauge.model.costs import RoundCosts
-from specgauge.model.decision import OPTIMISTIC
-from specgauge.sweeps.analysis import cell_estimate as rounds
+from specgauge.model.decision import OPTIMISTIC, costs_from_blocks
 from specgauge.sweeps.analysis.predictions import Reasons, predict, predict_run
-from specgauge.sweeps.analysis.timings import CellTimings
 from specgauge.sweeps.plan import plan_cells
-from specgauge.sweeps.store.rows import columns
+from specgauge.sweeps.store.rows import plain
 from specgauge.sweeps.store.rundir import Run
 from specgauge.sweeps.store.schema import PredictionRow
 from tests.sweeps import made
-from tests.sweeps.made import acceptance_frame, write_run
+from tests.sweeps.made import acceptance_frame, exact, write_run
 
 OMEGA = {1: 3 / 2, 2: 7 / 4, 3: 15 / 8}
 T_ROUND_S = {1: 45 / 32, 2: 97 / 64, 3: 209 / 128}
 S = {gamma: OMEGA[gamma] / T_ROUND_S[gamma] for gamma in OMEGA}
-
-
-def exact(value: float) -> Any:
-    return pytest.approx(value, rel=1e-12)
 
 
 def rows_at(run: Run, **key: Any) -> list[dict[str, Any]]:
@@ -51,34 +42,28 @@ def codes(run: Run) -> list[str]:
 
 def test_constant_times_and_acceptance_give_s_by_hand(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", made.config(), {"greedy": acceptance_frame(10, 16)})
-    rows = rows_of(run)
-    assert sorted(rows) == [1, 2, 3]
-    for gamma, row in rows.items():
-        assert row["t_decode_s"] == 1.0
-        assert row["t_draft_total_s"] == gamma / 8
-        assert row["t_draft_catch_up_s"] == 1 / 16
-        assert (row["t_verify_s"], row["t_verify_mean_s"]) == (1.25, 1.25)
-        assert row["t_overhead_s"] is None
-        assert row["full_acceptance"] == exact(2.0**-gamma)
-        assert row["tokens_per_round"] == exact(OMEGA[gamma])
-        assert row["accepted_draft_tokens"] == exact(OMEGA[gamma] - 1)
-        assert row["t_round_s"] == exact(T_ROUND_S[gamma])
-        assert row["speedup"] == exact(S[gamma])
-        assert (row["speedup_low"], row["speedup_high"]) == (exact(S[gamma]), exact(S[gamma]))
-        assert (row["tokens_per_round_low"], row["tokens_per_round_high"]) == (exact(OMEGA[gamma]),) * 2
-        assert (row["cost_provenance"], row["acceptance_provenance"], row["label"]) == (
-            "measured",
-            "measured",
-            OPTIMISTIC,
-        )
-        assert (row["status"], row["reason"]) == ("ok", "")
-    assert [gamma for gamma, row in rows.items() if row["is_best"]] == [2]
-    assert [gamma for gamma, row in rows.items() if row["is_recommended"]] == [2]
-    assert {gamma: row["p_best"] for gamma, row in rows.items()} == {1: 0.0, 2: 1.0, 3: 0.0}
-    (entry,) = predict(run).recommendations
-    assert entry == {
+    found = predict(run)
+    cell = {
         "pair": "p", "mode": "eager", "sampling": "greedy", "draft_sampling": "same", "acceptance_rule": "ratio",
-        "batch_size": 1, "context": 64, "decision": "speculate", "gamma": 2, "best_gamma": 2, "recommended_gamma": 2,
+        "batch_size": 1, "context": 64,
+    }  # fmt: skip
+    assert found.rows == tuple(
+        cell
+        | {
+            "gamma": gamma, "t_decode_s": 1.0, "t_draft_total_s": gamma / 8, "t_draft_catch_up_s": 1 / 16,
+            "t_verify_s": 1.25, "t_verify_mean_s": 1.25, "t_overhead_s": None, "t_round_s": exact(T_ROUND_S[gamma]),
+            "tokens_per_round": exact(OMEGA[gamma]), "tokens_per_round_low": exact(OMEGA[gamma]),
+            "tokens_per_round_high": exact(OMEGA[gamma]), "accepted_draft_tokens": exact(OMEGA[gamma] - 1),
+            "drafts_per_round": gamma, "full_acceptance": exact(2.0**-gamma), "speedup": exact(S[gamma]),
+            "speedup_low": exact(S[gamma]), "speedup_high": exact(S[gamma]), "p_best": float(gamma == 2),
+            "is_best": gamma == 2, "is_recommended": gamma == 2, "cost_provenance": "measured",
+            "acceptance_provenance": "measured", "label": OPTIMISTIC, "status": "ok", "reason": "",
+        }
+        for gamma in (1, 2, 3)
+    )  # fmt: skip
+    (entry,) = found.recommendations
+    assert entry == cell | {
+        "decision": "speculate", "gamma": 2, "best_gamma": 2, "recommended_gamma": 2,
         "speedup": {"value": exact(S[2]), "low": exact(S[2]), "high": exact(S[2])}, "p_gamma_best": 1.0,
         "expected_loss": 0.0, "p_speculation_pays": 1.0, "t_overhead_s": None,
         "reason": "P(S > 1) = 1.000 at gamma 2",
@@ -120,16 +105,10 @@ def test_undecided_when_prompts_disagree(tmp_path: Path) -> None:
     frame = acceptance_frame(10, 16)
     accepted = (frame["prompt"] % 2).astype(float)
     frame = frame.assign(draft_prob=accepted, overlap_ratio=accepted)
-    run = write_run(
-        tmp_path / "run",
-        made.config(grid={"batch_size": 1, "context": 64, "gamma": 1}),
-        {"greedy": frame},
-        scale={"verify:1": 0.96},
-    )
+    config = made.config(grid={"batch_size": 1, "context": 64, "gamma": 1})
+    run = write_run(tmp_path / "run", config, {"greedy": frame}, scale={"verify:1": 0.96})
     (entry,) = predict(run).recommendations
-    assert entry["decision"] == "undecided"
-    assert entry["gamma"] is None
-    assert entry["best_gamma"] == 1
+    assert (entry["decision"], entry["gamma"], entry["best_gamma"]) == ("undecided", None, 1)
     assert 0.05 < entry["p_speculation_pays"] < 0.95
     assert entry["speedup"]["low"] < 1 < entry["speedup"]["high"]
     assert "undecided" in codes(run)
@@ -152,12 +131,8 @@ def test_rules_and_draft_sampling_are_keys(tmp_path: Path) -> None:
     )
     frame["draft_argmax"] = frame["token"].where(frame["position"] % 4 == 0, -1)
     run = write_run(tmp_path / "run", config, {"greedy": frame})
-    full = {
-        (row["draft_sampling"], row["acceptance_rule"]): row["full_acceptance"]
-        for row in predict(run).rows
-        if row["gamma"] == 1
-    }
-    assert full == {
+    found = rows_at(run, gamma=1)
+    assert {(row["draft_sampling"], row["acceptance_rule"]): row["full_acceptance"] for row in found} == {
         ("same", "ratio"): exact(1.0),
         ("same", "match"): exact(0.5),
         ("greedy", "ratio"): exact(0.25),
@@ -176,14 +151,10 @@ def test_acceptance_is_extrapolated_outside_its_contexts(tmp_path: Path) -> None
 
 def test_troubled_arms_stay_visible(tmp_path: Path) -> None:
     config = made.config(grid={"batch_size": [1, 2, 4], "context": 64, "gamma": "1:3"})
-    oom = {(4, 64, arm): ("oom", "OutOfMemoryError: full") for arm in arm_names((1, 2, 3))}
-    run = write_run(
-        tmp_path / "run",
-        config,
-        {"greedy": acceptance_frame(10, 16)},
-        broken={**oom, (1, 64, "verify:2"): ("failed", "RuntimeError: bad")},
-        only={(1, 64), (4, 64)},
-    )
+    broken = {(4, 64, arm): ("oom", "OutOfMemoryError: full") for arm in arm_names((1, 2, 3))}
+    broken |= {(1, 64, "verify:2"): ("failed", "RuntimeError: bad")}
+    frames = {"greedy": acceptance_frame(10, 16)}
+    run = write_run(tmp_path / "run", config, frames, broken=broken, only={(1, 64), (4, 64)})
     one = rows_of(run, batch_size=1)
     assert (one[2]["status"], one[2]["reason"]) == ("failed", "RuntimeError: bad")
     assert [one[2][name] for name in ("t_verify_s", "t_round_s", "speedup")] == [None, None, None]
@@ -196,8 +167,7 @@ def test_troubled_arms_stay_visible(tmp_path: Path) -> None:
     assert {(row["status"], row["reason"]) for row in four.values()} == {("oom", "OutOfMemoryError: full")}
     entries = {entry["batch_size"]: entry for entry in predict(run).recommendations}
     assert (entries[1]["decision"], entries[1]["gamma"]) == ("speculate", 3)
-    assert entries[4]["decision"] == "undecided"
-    assert entries[4]["reason"] == "oom: OutOfMemoryError: full"
+    assert (entries[4]["decision"], entries[4]["reason"]) == ("undecided", "oom: OutOfMemoryError: full")
     assert entries[4]["speedup"] == {"value": None, "low": None, "high": None}
     assert {"oom", "failed", "unmeasured"} <= set(codes(run))
     assert "undecided" not in codes(run)
@@ -222,12 +192,9 @@ def test_settings_share_the_timings_of_their_chain(tmp_path: Path) -> None:
         (cell,) = (cell for cell in plan_cells(config) if cell.chain == "argmax")
         for block in range(3):
             opened.journal.append(made.line("draft", [[0.0625, 0.125, 0.1875]], block, **cell.axes))
-    found = {(row["sampling"], row["draft_sampling"]): row["t_draft_total_s"] for row in rows_at(run, gamma=3)}
-    slow, quick = 0.375, 0.1875
-    assert found == {
-        ("a", "same"): slow, ("b", "same"): slow, ("greedy", "same"): quick,
-        ("a", "greedy"): quick, ("b", "greedy"): quick, ("greedy", "greedy"): quick,
-    }  # fmt: skip
+    for row in rows_at(run, gamma=3):
+        is_slow = row["sampling"] != "greedy" and row["draft_sampling"] == "same"
+        assert row["t_draft_total_s"] == (0.375 if is_slow else 0.1875)
     assert "draft_timed_drawing" not in codes(run)
 
 
@@ -239,16 +206,10 @@ def test_settings_that_share_a_cells_arms_share_its_costs(tmp_path: Path, monkey
         acceptance_rule=["ratio", "match"],
     )
     run = write_run(tmp_path / "run", config, {"greedy": acceptance_frame(10, 16)})
-    made_for: list[int] = []
-    cell_costs = rounds.cell_costs
-
-    def listen(config: Config, cell: CellTimings, gammas: Sequence[int]) -> RoundCosts:
-        made_for.append(cell.cell.batch_size)
-        return cell_costs(config, cell, gammas)
-
-    monkeypatch.setattr(rounds, "cell_costs", listen)
+    from_blocks = Mock(side_effect=costs_from_blocks)
+    monkeypatch.setattr("specgauge.sweeps.analysis.cell_estimate.costs_from_blocks", from_blocks)
     assert len(predict(run).rows) == 2 * 4 * 3
-    assert made_for == [1, 2]
+    assert from_blocks.call_count == 2
 
 
 def test_files_come_back_as_written(tmp_path: Path) -> None:
@@ -256,11 +217,8 @@ def test_files_come_back_as_written(tmp_path: Path) -> None:
     accepted = 0.25 + 0.05 * frame["prompt"]
     frame = frame.assign(draft_prob=accepted, overlap_ratio=accepted)
     predictions = predict_run(write_run(path, made.config(), {"greedy": frame}))
-    run, table = Run.open(path), Run.open(path).predictions()
-    assert list(table.columns) == list(columns(PredictionRow))
-    for row, found in zip(predictions.rows, table.to_dict("records"), strict=True):
-        for name, value in row.items():
-            assert found[name] == value or (value is None and math.isnan(found[name]))
+    run = Run.open(path)
+    assert tuple(plain(row) for row in run.rows(PredictionRow)) == predictions.rows
     assert (run.recommendations(), run.warnings) == (predictions.recommendations, predictions.warnings)
     assert yaml.safe_load((path / "recommendation.yaml").read_text())["schema"] == 1
     files = [path / name for name in ("predictions.csv", "recommendation.yaml")]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pandas as pd
-import pytest
 
 from specgauge.configs.schema import Config
 from specgauge.sweeps.analysis.predictions import predict
@@ -14,7 +13,7 @@ from specgauge.sweeps.plan import Cell
 from specgauge.sweeps.store.rundir import Run
 from tests.sweeps import made
 from tests.sweeps.decoded import key
-from tests.sweeps.made import acceptance_frame, write_run
+from tests.sweeps.made import acceptance_frame, exact, write_run
 
 GRID = {"batch_size": 1, "context": [64, 96, 128], "gamma": "1:2"}
 
@@ -41,20 +40,20 @@ def omega(setting: RunSetting, context: int) -> list[float]:
     return [float(value) for value in rounds.tokens_per_round[0]]
 
 
-def close(*values: float) -> object:
-    return pytest.approx(values, rel=1e-12)
-
-
 def test_texts_that_start_at_a_context_answer_for_it(tmp_path: Path) -> None:
     """Ω(1) = 1 + a, Ω(2) = 1 + a + a²."""
-    _, setting = only_setting(tmp_path / "run", from_two_lengths())
+    run, setting = only_setting(tmp_path / "run", from_two_lengths())
     assert sorted(setting.starting_at) == [64, 128]
-    assert omega(setting, 64) == close(1.5, 1.75)
-    assert omega(setting, 128) == close(1.25, 1.3125)
     rounds = setting.acceptance_at(128)
     assert rounds is not None
     assert rounds.prompts == (4, 5, 6, 7)
-    assert rounds.full_acceptance[0].tolist() == close(0.25, 0.0625)
+    assert rounds.full_acceptance[0].tolist() == exact([0.25, 0.0625])
+    found = {(row["context"], row["gamma"]): row for row in predict(run).rows}
+    for context, tokens in ((64, [1.5, 1.75]), (96, omega(setting, 96)), (128, [1.25, 1.3125])):
+        assert [found[context, gamma]["tokens_per_round"] for gamma in (1, 2)] == exact(tokens)
+    assert found[64, 2]["speedup"] == exact(1.75 / (0.25 + 0.25 / 16 + 1.25))
+    assert found[128, 2]["speedup"] == exact(1.3125 / (0.25 + 0.0625 / 16 + 1.25))
+    assert {row["acceptance_provenance"] for row in found.values()} == {"measured"}
 
 
 def test_other_contexts_take_all_texts(tmp_path: Path) -> None:
@@ -66,28 +65,18 @@ def test_other_contexts_take_all_texts(tmp_path: Path) -> None:
     passed = (frame["prompt"] < 4).astype(float)
     frame = frame.assign(draft_prob=passed, overlap_ratio=passed)
     _, setting = only_setting(tmp_path / "run", frame)
-    assert (omega(setting, 64), omega(setting, 128)) == (close(2.0, 3.0), close(1.0, 1.0))
+    assert (omega(setting, 64), omega(setting, 128)) == (exact([2.0, 3.0]), exact([1.0, 1.0]))
     assert setting.rounds_at(96) is setting.rounds
     assert setting.rounds is not None
     assert setting.rounds.acceptance.prompts == tuple(range(8))
-    assert omega(setting, 96) == close(31 / 23, 1.5)
-
-
-def test_cells_are_predicted_by_their_own_texts(tmp_path: Path) -> None:
-    run, setting = only_setting(tmp_path / "run", from_two_lengths())
-    found = {(row["context"], row["gamma"]): row for row in predict(run).rows}
-    for context in (64, 96, 128):
-        assert [found[context, gamma]["tokens_per_round"] for gamma in (1, 2)] == close(*omega(setting, context))
-    assert found[64, 2]["speedup"] == pytest.approx(1.75 / (0.25 + 0.25 / 16 + 1.25), rel=1e-12)
-    assert found[128, 2]["speedup"] == pytest.approx(1.3125 / (0.25 + 0.0625 / 16 + 1.25), rel=1e-12)
-    assert {row["acceptance_provenance"] for row in found.values()} == {"measured"}
+    assert omega(setting, 96) == exact([31 / 23, 1.5])
 
 
 def test_pairs_that_are_not_wanted_are_passed_over(tmp_path: Path) -> None:
     made_of = made.config(pairs=[{"name": name, "target": "embedded", "draft": "embedded"} for name in "pq"])
     run = write_run(tmp_path / "run", made_of, {"greedy": acceptance_frame(4, 16)})
-    assert [setting.pair for setting in run_settings(run, {})] == ["p", "q"]
-    assert [setting.pair for setting in run_settings(run, {}, pairs=["q"])] == ["q"]
+    assert [setting.key.pair for setting in run_settings(run, {})] == ["p", "q"]
+    assert [setting.key.pair for setting in run_settings(run, {}, pairs=["q"])] == ["q"]
 
 
 def test_what_does_not_answer_for_a_context(tmp_path: Path) -> None:

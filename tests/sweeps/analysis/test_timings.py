@@ -41,13 +41,9 @@ def test_blocks_of_samples_in_order_whatever_the_journals_order() -> None:
 
 def test_arms_are_brought_to_one_pace_and_prefills_stay() -> None:
     """Block 1 took three times as long as block 0: what arms have in common is gone, what they differ by stays."""
+    times = {"decode": 1.0, "verify:1": 2.0, "prefill_target": 8.0}
     cell = collected(
-        made.line("decode", [[1.0], [1.0]], 0),
-        made.line("decode", [[3.0], [3.0]], 1),
-        made.line("verify:1", [[2.0], [2.0]], 0),
-        made.line("verify:1", [[6.0], [6.0]], 1),
-        made.line("prefill_target", [[8.0]], 0),
-        made.line("prefill_target", [[24.0]], 1),
+        *(made.line(arm, [[pace * s]] * 2, block) for block, pace in enumerate((1, 3)) for arm, s in times.items())
     )
     pace = 3**0.5
     for arm, seconds in (("decode", 1.0), ("verify:1", 2.0)):
@@ -55,7 +51,7 @@ def test_arms_are_brought_to_one_pace_and_prefills_stay() -> None:
         assert found.samples_s[:, 0].tolist() == pytest.approx([pace * seconds] * 4)
         assert found.samples_as_taken_s[:, 0].tolist() == [seconds] * 2 + [3 * seconds] * 2
         assert [block[0, 0] for block in found.blocks_as_taken_s.values()] == [seconds, 3 * seconds]
-    assert cell.arms["prefill_target"].samples_s[:, 0].tolist() == [8.0, 24.0]
+    assert cell.arms["prefill_target"].samples_s[:, 0].tolist() == [8.0] * 2 + [24.0] * 2
 
 
 def test_a_machine_that_kept_its_pace_and_an_arm_alone_stay_as_they_are() -> None:
@@ -72,10 +68,8 @@ def test_every_planned_arm_is_there_with_its_reason() -> None:
     assert cell.trouble(2) == ("oom", "no room")
     failed = made.line("decode", [], status="failed", reason="RuntimeError: x")
     skipped = made.line("draft", [], status="skipped", reason="larger than one that ran out")
-    assert collected(*everything(0, but=["draft", "decode"]), skipped, failed).trouble(1) == (
-        "failed",
-        "RuntimeError: x",
-    )
+    worst = collected(*everything(0, but=["draft", "decode"]), skipped, failed).trouble(1)
+    assert worst == ("failed", "RuntimeError: x")
     again = collected(failed, *everything(0), made.line("decode", [], 1, status="oom", reason="later"))
     decode = again.arms["decode"]  # of lines about one block the last counts, samples before a failure too
     assert (decode.status, decode.reason, decode.ended_by) == ("ok", "later", "oom")

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,9 +19,11 @@ from specgauge.sweeps.analysis.validation import (
     acceptance_error,
     measured_interval,
     overheads,
+    summarise,
 )
 from specgauge.sweeps.store.schema import DecodedKey
 from tests.sweeps.decoded import Batch, key
+from tests.sweeps.validation_rows import forced_row, validation_row
 
 BLOCK = CountedBlock(
     gamma=2,
@@ -59,10 +62,7 @@ def test_epsilon_comes_from_the_other_contexts() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    "other",
-    [{"pair": "q"}, {"mode": "compile"}, {"sampling": "t1"}, {"batch_size": 2}],
-)
+@pytest.mark.parametrize("other", [{"pair": "q"}, {"mode": "compile"}, {"sampling": "t1"}, {"batch_size": 2}])
 def test_epsilon_is_not_carried_to_what_it_depends_on(other: dict[str, Any]) -> None:
     assert fit({key(): [block(0.25)]}, key(**other), key(**other, start_context=128)) == {}
 
@@ -100,21 +100,11 @@ def predicted(committed: Sequence[float], starts: Sequence[float]) -> RenewalRes
     rounds = np.array([[99.0, one] for one in starts])
     survival = np.zeros((*shape, 2))
     survival[:, 1, 0] = np.array(committed) - np.array(starts)
-    nothing = np.zeros(shape)
-    return RenewalResult(
-        gammas=np.array([1, 2]),
-        gamma_max=2,
-        tokens=np.zeros(len(starts), dtype=np.int64),
-        rounds=rounds,
-        starts=rounds,
-        survival=survival,
-        lost_bonus=nothing,
-        tested=nothing,
-        accepted=nothing,
-        tested_overlap=nothing,
-        catch_ups=nothing,
-        time_s=None,
+    others: dict[str, Any] = dict.fromkeys(
+        ("lost_bonus", "tested", "accepted", "tested_overlap", "catch_ups"), np.zeros(shape)
     )
+    sizes: dict[str, Any] = {"gammas": np.array([1, 2]), "gamma_max": 2, "tokens": np.zeros(len(starts), dtype=int)}
+    return RenewalResult(rounds=rounds, starts=rounds, survival=survival, time_s=None, **sizes, **others)
 
 
 def rounds(*batches: Batch) -> pd.DataFrame:
@@ -137,22 +127,16 @@ def test_acceptance_error_is_by_prompt() -> None:
     assert error(rounds(*batches)) == ratio_error({3: (8.0, 4.0), 5: (9.0, 4.0)}, {3: (11.0 + 10.0, 5.0 + 5.0)})
 
 
-def test_acceptance_is_counted_where_the_largest_gamma_has_room() -> None:
+def test_acceptance_is_counted_where_gamma_was_not_shrunk_and_the_largest_has_room() -> None:
     """Starts at 1, 4, 5, 8, 9: with 7 positions left (of 11 after the first) those at 1, 4 and 5."""
-    found = error(rounds(Batch(prompts=(3,), max_new_tokens=12)), gamma_max=7)
-    assert found is not None
-    assert found.second == 7 / 3
-    assert error(rounds(Batch(prompts=(3,), max_new_tokens=12)), gamma_max=12) is None
-
-
-def test_a_shrunk_gamma_and_other_arms_do_not_count() -> None:
     decoded = rounds(Batch(prompts=(3,), max_new_tokens=12))
-    decoded.loc[(decoded["gamma_asked"] == 2) & (decoded["round"] == 0), "gamma"] = 1
-    found = error(decoded)
-    assert found is not None
-    assert found.second == 8 / 4
-    assert error(decoded[decoded["gamma_asked"] == 0]) is None
-    assert error(decoded.iloc[:0]) is None
+    with_room = error(decoded, gamma_max=7)
+    assert with_room is not None
+    assert with_room.second == 7 / 3
+    shrunk = error(decoded.assign(gamma=decoded["gamma"].where(decoded["round"] > 0, 1)))
+    assert shrunk is not None
+    assert shrunk.second == 8 / 4
+    assert error(decoded, gamma_max=12) is error(decoded[decoded["gamma_asked"] == 0]) is error(decoded[:0]) is None
 
 
 def test_measured_speedup_pools_blocks() -> None:
@@ -190,3 +174,63 @@ def test_measured_intervals_cover_as_often_as_they_say() -> None:
         _, low, high = measured_interval(blocks, confidence=0.9, replicates=100, seed=0)
         covered += low <= 2 / 1.5 <= high
     assert 0.8 <= covered / 200 <= 0.97
+
+
+def test_errors_are_means_and_worst_of_absolute_values() -> None:
+    found = summarise(
+        [
+            validation_row(error=0.1, cost_error=-0.03),
+            validation_row(gamma=3, error=-0.02, cost_error=0.01),
+            validation_row(context=256, error=0.03, cost_error=0.02),
+        ]
+    )
+    assert found is not None
+    assert (found.cells, found.rows, found.forced) == (2, 3, 0)
+    assert found.speedup is not None
+    assert found.cost is not None
+    assert (found.speedup.mean, found.speedup.worst) == pytest.approx((0.05, 0.1))
+    assert (found.cost.mean, found.cost.worst) == pytest.approx((0.02, 0.03))
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "holds"),
+    [(-0.1, 0.1, 1), (0.01, 0.1, 0), (-0.2, -0.01, 0), (0.0, 0.1, 1), (1e-12, 0.1, 1), (-0.1, 0.0, 1)],
+)
+def test_an_interval_holds_zero_up_to_rounding(low: float, high: float, holds: int) -> None:
+    found = summarise([validation_row(acceptance_error_low=low, acceptance_error_high=high)])
+    assert found is not None
+    assert (found.acceptance_provenance, found.acceptance_agrees) == (1, holds)
+
+
+def test_what_is_unknown_is_not_counted() -> None:
+    lacking = dict.fromkeys(("acceptance_error_low", "acceptance_error_high", "rounds_agree", "speedup_whole"))
+    found = summarise([validation_row(**lacking), validation_row(gamma=3, rounds_agree=False, speedup_whole=0.9)])
+    assert found is not None
+    assert (found.acceptance_provenance, found.rounds_known, found.rounds_agree) == (1, 1, 0)
+    assert (found.whole_low, found.whole_high) == (0.9, 0.9)
+
+
+NOTHING = dict.fromkeys(("error", "cost_error", "speedup_predicted", "speedup_from_counts", "speedup_measured"))
+CASES = {
+    "several rows": [validation_row(error=0.1, cost_error=-0.03), validation_row(context=256, error=0.03)],
+    "one row": [validation_row(error=-0.034, cost_error=0.012)],
+    "without costs": [validation_row(error=-0.034, cost_error=None)],
+    "forced": [forced_row(), forced_row(gamma=3, cost_error=-0.04)],
+    "too short": [validation_row(**NOTHING)],
+}
+
+
+def test_the_line_and_the_mapping_say_the_same(snapshot: Callable[[str, str], None]) -> None:
+    assert summarise([]) is None
+    lines = []
+    for name, rows in CASES.items():
+        found = summarise(rows)
+        assert found is not None
+        content = json.loads(json.dumps(found.as_mapping(), allow_nan=False))
+        assert (content["text"], content["rows"]) == (found.text(), len(rows))
+        lines.append(f"{name}: {found.text()}")
+    forced = summarise([forced_row(cost_error=None)])
+    assert forced is not None
+    content = forced.as_mapping()
+    assert (content["forced"], content["speedup_error_mean"], content["cost_error_worst"]) == (1, None, None)
+    snapshot("validation_summary", "\n".join([*lines, ""]))

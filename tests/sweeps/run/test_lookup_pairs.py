@@ -28,9 +28,6 @@ from specgauge.sweeps.analysis.warnings import timing_warnings
 from specgauge.sweeps.estimate import memory_bytes, time_estimate
 from specgauge.sweeps.model_sizes import NO_MODEL, read_sizes
 from specgauge.sweeps.plan import Cell, plan_cells
-from specgauge.sweeps.run.pair import PairRun
-from specgauge.sweeps.run.progress import Progress
-from specgauge.sweeps.run.session import Session
 from specgauge.sweeps.store.rundir import Run
 from tests.sweeps import made
 from tests.sweeps.fake_bench import FakeBench
@@ -52,28 +49,19 @@ def config(draft: Any = "ngram", **changes: Any) -> Config:
 
 def lookup_frame(prompts: int = 10) -> pd.DataFrame:
     """Every token certain under the target, so that overlaps are what happened."""
-    rows = [(prompt, position) for prompt in range(prompts) for position in range(POSITIONS)]
-    drafts = [position % 3 == 0 for _, position in rows]
-    nothing = [math.nan] * len(rows)
-    names = ("draft_prob", "overlap_ratio", "overlap_match", "draft_argmax_target_prob", "draft_top_prob")
-    return pd.DataFrame(
-        {
-            "prompt": [prompt for prompt, _ in rows],
-            "repetition": 0,
-            "position": [position for _, position in rows],
-            "context": [64 + position for _, position in rows],
-            "token": [position for _, position in rows],
-            "target_prob": 1.0,
-            "draft_argmax": pd.array([None] * len(rows), dtype="Int32"),
-            **dict.fromkeys((*names, "draft_entropy_nats"), nothing),
-            "proposed_length": [3 * one for one in drafts],
-            "match_length": [int(one) for one in drafts],
-            "lookup_match": [2 * one for one in drafts],
-            "rejected_target_prob": [
-                0.0 if one and position < 16 else math.nan for one, (_, position) in zip(drafts, rows, strict=True)
-            ],
-            "end_reason": "length",
-        }
+    frame = made.acceptance_frame(prompts, POSITIONS)
+    drafts = (frame["position"] % 3 == 0).astype(int)
+    unknown = (
+        *("draft_prob", "overlap_ratio", "overlap_match", "draft_argmax_target_prob", "draft_top_prob"),
+        "draft_entropy_nats",
+    )
+    return frame.assign(
+        **dict.fromkeys(unknown, math.nan),
+        draft_argmax=pd.array([None] * len(frame), dtype="Int32"),
+        proposed_length=3 * drafts,
+        match_length=drafts,
+        lookup_match=2 * drafts,
+        rejected_target_prob=np.where((drafts == 1) & (frame["position"] < 16), 0.0, math.nan),
     )
 
 
@@ -180,8 +168,6 @@ def test_one_model_is_loaded_once_even_where_models_are_loaded_one_after_the_oth
 ) -> None:
     fake = FakeBench().take_over(monkeypatch)
     asked = config(draft, acceptance={"sequential": True}, workload={"max_new_tokens": 16, "limit": 10})
-    with made.begin(tmp_path / "run", asked) as opened:
-        prompts = fake.modules()["specgauge.bench.prompts"].read_prompts(asked.workload)
-        PairRun(Session(opened, asked.pairs[0], prompts, Progress())).measure()
+    fake.measure_pair(tmp_path / "run", asked)
     assert fake.loaded[: len(loaded)] == loaded
     assert len(fake.recorded) == 1

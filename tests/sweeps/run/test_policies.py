@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
 import pytest
 
-from specgauge.configs.schema import Config
 from specgauge.model.policies.feedback import GammaTunePolicy, HeuristicPolicy
 from specgauge.model.policies.policy import FixedPolicy
 from specgauge.model.policies.stopping import SvipPolicy
@@ -23,7 +23,7 @@ from tests.sweeps import made
 from tests.sweeps.decoded import key
 from tests.sweeps.fake_bench import FakeBench
 from tests.sweeps.made import acceptance_frame
-from tests.sweeps.run.test_validation import interrupted
+from tests.sweeps.run.test_validation import ONE_CELL, config, interrupted
 
 ARMS = ["plain", "loop", "generate", "speculate:2", "adaptive:heuristic", "adaptive:goodput"]
 
@@ -34,16 +34,13 @@ def bench(bench: FakeBench) -> FakeBench:
     return bench
 
 
-def config(batch_size: int = 1, **verify: Any) -> Config:
-    grid = {"batch_size": batch_size, "context": 64, "gamma": "1:3"}
-    plain = {"gamma": 2, "prompts": 4, "max_new_tokens": 6, "max_seconds": None, "policies": ["heuristic", "goodput"]}
-    return made.config(grid=grid, validate={**plain, **verify})
+CONFIG = config(ONE_CELL, policies=["heuristic", "goodput"])
 
 
 def test_a_run_decodes_each_half_under_what_the_other_taught(tmp_path: Path, bench: FakeBench) -> None:
     """Four of the ten prompts are decoded; all ten were recorded and teach."""
     path = tmp_path / "run"
-    assert runner.run(config(), out=path) == 0
+    assert runner.run(CONFIG, out=path) == 0
     tuned = read_tuned(path)[key()]
     assert (tuned.t_overhead_s, tuned.t_early_stop_check_s, tuned.gamma_max, tuned.prompts) == (0.125, 0.5, 3, 10)
     assert [half.tuned_on for half in tuned.halves] == [(1, 3, 5, 7, 9), (0, 2, 4, 6, 8)]
@@ -66,31 +63,15 @@ def test_a_run_decodes_each_half_under_what_the_other_taught(tmp_path: Path, ben
 def test_an_interrupted_run_is_resumed_under_the_very_same_policies(tmp_path: Path, bench: FakeBench) -> None:
     path = tmp_path / "run"
     with interrupted(bench, after=len(ARMS) + 2):
-        runner.run(config(), out=path)
+        runner.run(CONFIG, out=path)
     kept = (path / "policies.json").read_bytes()
     bench.overhead_s = 9.0
-    assert runner.run(config(), out=path) == 0
+    assert runner.run(CONFIG, out=path) == 0
     assert (path / "policies.json").read_bytes() == kept
     assert bench.host_costs_at == [3]
     assert Counter(one.arm for one in bench.decoded)["adaptive:goodput"] >= 4
     goodput = {one.policy for one in bench.decoded if one.arm == "adaptive:goodput"}
     assert {policy.t_round_s[0] for policy in goodput} == {1.125}
-
-
-def test_what_cannot_be_tuned_is_left_out_and_told(
-    tmp_path: Path, bench: FakeBench, capsys: pytest.CaptureFixture[str]
-) -> None:
-    bench.acceptance_error = RuntimeError("odd")
-    assert runner.run(config(), out=tmp_path / "run") == 1
-    assert {one.arm for one in bench.decoded} == set(ARMS[:-1])
-    assert {one.policy for one in bench.decoded if one.arm == "adaptive:heuristic"} == {HeuristicPolicy(start=3, cap=3)}
-    run = Run.open(tmp_path / "run")
-    (warning,) = (one["message"] for one in run.warnings if one["code"] == "policy_left_out")
-    assert warning.startswith("pair p: goodput left out of 1 cell, first sampling greedy, batch size 1, context 64: ")
-    _, row = run.rows(ValidationRow)
-    assert (row.policy, row.speedup_predicted) == ("heuristic", None)
-    assert row.speedup_measured is not None
-    assert "Traceback" not in capsys.readouterr().err
 
 
 NAMES = ["heuristic", "goodput", "svip"]
@@ -104,7 +85,8 @@ def recorded(path: Path, frames: Any = None, prompts: int = 4, **changes: Any) -
 
 
 def tune(run: Run, names: list[str] = NAMES, prompts: int = 4) -> Any:
-    return PolicyTuner.of(run, "p", names, prompts).tune(key(), t_overhead_s=0.25, t_early_stop_check_s=0.125)
+    costs: Any = SimpleNamespace(t_overhead_s=0.25, t_early_stop_check_s=0.125)
+    return PolicyTuner(run, "p", names, prompts).tuned(key(), lambda gamma: costs)
 
 
 def test_each_half_is_tuned_on_the_other(tmp_path: Path) -> None:
@@ -134,9 +116,9 @@ def test_a_prompt_at_two_lengths_teaches_nothing_to_itself(tmp_path: Path) -> No
 
 def test_the_largest_gamma_with_times_is_the_most_that_is_asked_for(tmp_path: Path) -> None:
     run = recorded(tmp_path / "run", broken={(1, 64, "verify:3"): ("oom", "out of memory")})
-    assert PolicyTuner.of(run, "p", NAMES, 4).gamma_max(key()) == 2
+    assert PolicyTuner(run, "p", NAMES, 4).gamma_max(key()) == 2
     assert tune(run, ["gammatune"]).halves[1].policies == {"gammatune": GammaTunePolicy(start=2, cap=2)}
-    assert PolicyTuner.of(recorded(tmp_path / "none", only=set()), "p", NAMES, 4).gamma_max(key()) == 3
+    assert PolicyTuner(recorded(tmp_path / "none", only=set()), "p", NAMES, 4).gamma_max(key()) == 3
 
 
 @pytest.mark.parametrize(

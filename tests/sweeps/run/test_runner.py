@@ -12,12 +12,11 @@ from specgauge.bench.decoding.records import NonFiniteLogitsError
 from specgauge.configs.schema import Config
 from specgauge.model.arms import arm_names
 from specgauge.sweeps.run import runner
-from specgauge.sweeps.store.rundir import Run, acceptance_file_name
+from specgauge.sweeps.store.rundir import Run, acceptance_path, prompt_rows
 from tests.sweeps import made
 from tests.sweeps.apart import pairs
 from tests.sweeps.fake_bench import FakeBench, OutOfMemoryError
 
-NINE = {"batch_size": [1, 2, 4], "context": [64, 65, 66], "gamma": "1:3"}
 GRID = {"batch_size": [1, 2], "context": [64, 65], "gamma": "1:3"}
 CELLS, ARMS, BLOCKS = 4, len(arm_names((1, 2, 3))), 3
 
@@ -58,31 +57,8 @@ def test_a_run_writes_every_file_and_prints_the_answer(
     assert (path / "cells.jsonl").read_bytes() == before
     prompts = [json.loads(line) for line in (path / "prompts.jsonl").read_text().splitlines()]
     assert prompts[1] == {
-        "schema": 1, "pair": "p", "prompt": 1, "category": None, "text": "text 1", "tokens": [1, 2, 3],
+        "schema": 1, "pair": "p", "prompt": 1, "category": None, "text": "text 1", "tokens": [1],
     }  # fmt: skip
-
-
-def test_interrupted_in_cell_5_of_9_the_rerun_measures_5_to_9_only(tmp_path: Path, bench: FakeBench) -> None:
-    path, config = tmp_path / "run", made.config(grid=NINE)
-    done = 4 * ARMS * BLOCKS + 5
-    bench.oom_at, bench.interrupt_after = {(4, 66)}, done
-    with pytest.raises(KeyboardInterrupt):
-        run(path, config)
-    assert len(Run.open(path).journal()) == done
-    with (path / "cells.jsonl").open("ab") as journal:
-        journal.write(b'{"schema": 1, "torn')
-    bench.interrupt_after = None
-    bench.measured.clear()
-    bench.recorded.clear()
-
-    assert run(path, config) == 0
-    points = [(b, s) for b in (1, 2, 4) for s in (64, 65, 66)]
-    assert sorted({(b, s) for b, s, _, _ in bench.measured}) == points[4:8]
-    assert (len(bench.measured), bench.recorded) == (4 * ARMS * BLOCKS - 5, [])
-    lines = Run.open(path).journal()
-    assert len({line.key for line in lines}) == len(lines)
-    statuses = {(line.axes["batch_size"], line.axes["context"], line.status) for line in lines}
-    assert statuses == {(*point, "ok") for point in points[:8]} | {(4, 66, "oom")}
 
 
 @pytest.mark.parametrize("status", ["failed", "oom"])
@@ -91,12 +67,11 @@ def test_a_failed_cell_loses_no_other_and_is_tried_again_unless_out_of_memory(
 ) -> None:
     path, failed = tmp_path / "run", status == "failed"
     reason = "RuntimeError: bad" if failed else "OutOfMemoryError: full"
-    points = bench.fail_at if failed else bench.oom_at
-    points.add((2, 65))
+    bench.fails_at = {(2, 65): RuntimeError("bad") if failed else OutOfMemoryError("full")}
     assert run(path) == int(failed)
     assert len(bench.measured) == (CELLS - 1) * ARMS * BLOCKS
     assert f"batch size 2, context 65: unknown, {status}: {reason}" in capsys.readouterr().out
-    points.clear()
+    bench.fails_at = {}
     bench.measured.clear()
     assert run(path) == 0
     assert {(b, s) for b, s, _, _ in bench.measured} == ({(2, 65)} if failed else set())
@@ -117,8 +92,7 @@ def test_a_pair_that_cannot_be_loaded_loses_no_other(
     assert "batch size 1, context 64: unknown, unmeasured: not measured yet" in out
     bench.load_error = {}
     assert run(tmp_path / "run", config) == 0
-    lines = [json.loads(line) for line in (tmp_path / "run" / "prompts.jsonl").read_text().splitlines()]
-    assert sorted((line["pair"], line["prompt"]) for line in lines) == [
+    assert sorted((row.pair, row.prompt) for row in prompt_rows(tmp_path / "run")) == [
         (pair, n) for pair in ("bad", "p") for n in range(10)
     ]
 
@@ -138,25 +112,26 @@ def test_when_no_pair_can_be_loaded_that_is_the_error(tmp_path: Path, bench: Fak
     assert (set(table["status"]), set(table["reason"])) == ({"oom"}, {"loading: OutOfMemoryError: 139 GiB"})
 
 
-def test_acceptance_that_runs_out_of_memory_loses_no_timing(tmp_path: Path, bench: FakeBench) -> None:
-    bench.acceptance_error = OutOfMemoryError("full")
-    path = tmp_path / "run"
-    assert run(path) == 0
-    table = Run.open(path).predictions()
-    assert (set(table["reason"]), set(table["t_decode_s"])) == ({"oom: OutOfMemoryError: full"}, {1.0})
-    bench.acceptance_error = None
-    assert run(path) == 0
-    assert set(Run.open(path).predictions()["status"]) == {"ok"}
-    assert len(bench.measured) == CELLS * ARMS * BLOCKS
-
-
-@pytest.mark.parametrize(("sequential", "broken"), [(False, "a"), (True, "b")])
-def test_a_sampling_setting_whose_logits_are_no_numbers_loses_no_other(
-    tmp_path: Path, bench: FakeBench, monkeypatch: pytest.MonkeyPatch, sequential: bool, broken: str
+@pytest.mark.parametrize(
+    ("sequential", "broken", "error", "status"),
+    [
+        (False, "a", NonFiniteLogitsError("pair 'p' target", 3, 7), "failed"),
+        (True, "b", NonFiniteLogitsError("pair 'p' target", 3, 7), "failed"),
+        (False, "b", OutOfMemoryError("full"), "oom"),
+    ],
+)
+def test_a_sampling_setting_without_acceptance_loses_no_other_and_no_timing(
+    tmp_path: Path,
+    bench: FakeBench,
+    monkeypatch: pytest.MonkeyPatch,
+    sequential: bool,
+    broken: str,
+    error: Exception,
+    status: str,
 ) -> None:
     """Its texts cannot be written, so no acceptance is; the next run tries it again."""
     path, generate = tmp_path / "run", sys.modules["specgauge.bench.decoding.plain"]
-    write, error = generate.generate_plain, NonFiniteLogitsError("pair 'p' target", 3, 7)
+    write = generate.generate_plain
 
     def refuse(model: Any, prompts: Any, settings: Any, **options: Any) -> Any:
         if (settings.temperature == 0.0) == (broken == "a"):
@@ -166,13 +141,15 @@ def test_a_sampling_setting_whose_logits_are_no_numbers_loses_no_other(
     monkeypatch.setattr(generate, "generate_plain", refuse)
     sampling = [{"name": "a", "temperature": 0}, {"name": "b"}]
     config = made.config(grid=GRID, acceptance={"sequential": sequential}, sampling=sampling)
-    assert run(path, config) == 1
+    assert run(path, config) == int(status == "failed")
     (kept,) = {"a", "b"} - {broken}
-    assert [file.name for file in (path / "acceptance").iterdir()] == [acceptance_file_name("p", kept)]
+    assert list((path / "acceptance").iterdir()) == [acceptance_path(path, "p", kept)]
     table = Run.open(path).predictions()
     reasons = {name: set(rows["reason"]) for name, rows in table.groupby("sampling")}
     assert set(table["t_decode_s"]) == {1.0}
-    assert reasons == {broken: {f"failed: NonFiniteLogitsError: {error}"}, kept: {""}}
+    assert reasons == {broken: {f"{status}: {type(error).__name__}: {error}"}, kept: {""}}
+    timed = len(bench.measured)
     monkeypatch.setattr(generate, "generate_plain", write)
     assert run(path, config) == 0
     assert len(list((path / "acceptance").iterdir())) == 2
+    assert len(bench.measured) == timed

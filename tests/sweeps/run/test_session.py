@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import sys
 from collections.abc import Iterator, Sequence
@@ -12,28 +11,25 @@ from typing import Any
 
 import pytest
 
-from specgauge.configs.schema import Config
 from specgauge.exits import DONE, FAILED
 from specgauge.model.arms import arm_names
 from specgauge.sweeps.model_sizes import ModelSize, PairSizes
 from specgauge.sweeps.plan import plan_cells
 from specgauge.sweeps.run import runner, session, worker
-from specgauge.sweeps.run.pair import PairRun
-from specgauge.sweeps.run.progress import Progress
 from specgauge.sweeps.run.session import (
     ALL_TOO_LARGE,
     OUT_OF_TIME,
     Deadline,
     PairOutcome,
     PairPrompts,
-    Session,
     timing_left_s,
 )
 from specgauge.sweeps.run.worker import work
-from specgauge.sweeps.store.rundir import Run
+from specgauge.sweeps.store.checkpoint import Label
+from specgauge.sweeps.store.rundir import Run, prompt_rows
 from tests.sweeps import made
 from tests.sweeps.apart import pairs
-from tests.sweeps.fake_bench import FakeBench
+from tests.sweeps.fake_bench import PROMPTS, FakeBench
 
 GRID = {"batch_size": [1, 2], "context": [64, 65], "gamma": "1:3"}
 ARMS = arm_names((1, 2, 3))
@@ -61,40 +57,23 @@ def bench(bench: FakeBench, monkeypatch: pytest.MonkeyPatch) -> FakeBench:
     return bench
 
 
-def measure(path: Path, config: Config, deadline: Deadline | None = None) -> PairOutcome:
-    prompts = sys.modules["specgauge.bench.prompts"].__dict__["read_prompts"](None)
-    with made.begin(path, config) as run:
-        return PairRun(Session(run, config.pairs[0], prompts, Progress(), deadline=deadline)).measure()
-
-
-def test_prompts_of_several_lengths_are_numbered_one_length_after_the_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_prompts_of_several_lengths_are_numbered_one_length_after_the_other(tmp_path: Path, bench: FakeBench) -> None:
     """The n-th prompt is [n] here, and is brought to a length by repeating it."""
-    module: Any = FakeBench().take_over(monkeypatch) and sys.modules["specgauge.bench.prompts"]
-    monkeypatch.setattr(module, "encode_prompts", lambda prompts, *_: [[number] for number in range(len(prompts))])
-    monkeypatch.setattr(module, "prompts_of_length", lambda prompts, length: [list(one) * length for one in prompts])
     config = made.config(workload={"prompt_tokens": [2, 3], "max_new_tokens": 16})
     with made.begin(tmp_path, config) as run:
-        prompts = PairPrompts(run, "p", module.read_prompts(None)[:2])
+        prompts = PairPrompts(run, "p", PROMPTS[:2])
         encoded = prompts.encoded(None)
         assert encoded == [[0, 0], [1, 1], [0, 0, 0], [1, 1, 1]]
         assert prompts.at(3) == ([2, 3], [[0, 0, 0], [1, 1, 1]])
         assert prompts.at(4) == ([0, 1], [[0] * 4, [1] * 4])
         assert prompts.encoded(None) is encoded
         assert len(prompts) == 2
-    lines = [json.loads(line) for line in (tmp_path / "prompts.jsonl").read_text(encoding="utf-8").splitlines()]
-    assert [(line["prompt"], line["text"], line["tokens"]) for line in lines] == [
-        (number, f"text {number % 2}", tokens) for number, tokens in enumerate(encoded)
-    ]
-
-
-def test_prompts_that_are_no_text_are_told_by_their_file(tmp_path: Path, bench: FakeBench) -> None:
-    with made.begin(tmp_path) as run:
-        (tmp_path / "prompts.jsonl").write_bytes(b"\xff\xfe")
-        prompts = PairPrompts(run, "p", sys.modules["specgauge.bench.prompts"].__dict__["read_prompts"](None))
-        with pytest.raises(ValueError, match=r"/prompts\.jsonl: not UTF-8 text \(byte 0\); delete it to have it"):
-            prompts.encoded(None)
+        assert [(row.prompt, row.text, list(row.tokens)) for row in prompt_rows(tmp_path)] == [
+            (number, f"text {number % 2}", tokens) for number, tokens in enumerate(encoded)
+        ]
+        (tmp_path / "prompts.jsonl").write_bytes(b"\xff\xfe\n")
+        with pytest.raises(ValueError, match=r"/prompts\.jsonl, line 1: not JSON: .*; delete it to have it"):
+            PairPrompts(run, "p", PROMPTS).encoded(None)
 
 
 def test_cells_over_the_memory_are_skipped_before_anything_is_loaded(
@@ -127,7 +106,9 @@ def test_the_rest_is_measured_and_decoded_by_the_sizes_that_the_models_files_tel
 
     monkeypatch.setattr(session, "read_pair_sizes", sizes)
     verify = {"gamma": 2, "prompts": 2, "max_new_tokens": 6}
-    outcome = measure(tmp_path / "run", made.config(grid=GRID, limits={"memory": 80 + 1104}, validate=verify))
+    outcome = bench.measure_pair(
+        tmp_path / "run", made.config(grid=GRID, limits={"memory": 80 + 1104}, validate=verify)
+    )
     assert {(b, s) for b, s, *_ in bench.measured} == {one.point for one in bench.decoded} == {(1, 64), (1, 65)}
     assert outcome.validation_reasons == {
         f"greedy, batch size 2, context {context}": "skipped: over limits.memory" for context in (64, 65)
@@ -147,11 +128,11 @@ def test_acceptance_that_is_begun_is_brought_to_its_end(tmp_path: Path, bench: F
 
     setattr(plain, "generate_plain", slowly)  # noqa: B010
     config = made.config(grid=GRID, sampling=TWO, acceptance={"sequential": sequential})
-    outcome = measure(tmp_path / "run", config, Deadline(1.0, now=clock))
+    outcome = bench.measure_pair(tmp_path / "run", config, deadline=Deadline(1.0, now=clock))
     assert (len(bench.recorded), bench.measured) == (1, [])
     assert outcome.acceptance_reasons == {"b": OUT_OF_TIME}
     assert outcome.left_out[0] == "acceptance under b"
-    nothing = measure(tmp_path / "none", config, Deadline(0.0))
+    nothing = bench.measure_pair(tmp_path / "none", config, deadline=Deadline(0.0))
     assert nothing == PairOutcome(
         acceptance_reasons=dict.fromkeys("ab", OUT_OF_TIME), left_out=["whatever was missing"]
     )
@@ -161,7 +142,8 @@ def test_decoding_stops_between_blocks(tmp_path: Path, bench: FakeBench) -> None
     """Two prompts are two blocks at batch size 1 and one at 2; a block takes 4 s, there are 6 for two of them."""
     config = made.config(grid=GRID, validate={"gamma": 2, "prompts": 2, "max_new_tokens": 6, "max_seconds": None})
     timing_s = 4 * len(ARMS) * 3
-    outcome = measure(tmp_path / "run", config, Deadline(100.0 + timing_s + 6.0, now=Clock(bench)))
+    deadline = Deadline(100.0 + timing_s + 6.0, now=Clock(bench))
+    outcome = bench.measure_pair(tmp_path / "run", config, deadline=deadline)
     assert len(bench.decoded) == 2 * 4
     assert outcome.left_out == ["blocks of decoding end to end"]
     reasons = [reason.split(maxsplit=1) for reason in outcome.validation_reasons.values()]
@@ -185,10 +167,10 @@ def test_a_pairs_own_threads_are_in_use_and_noted(
         events.append(mode)
         return loaded
 
-    environment, modes = (sys.modules[f"specgauge.bench.{name}"] for name in ("environment", "models.modes"))
+    environment, models = (sys.modules[f"specgauge.bench.{name}"] for name in ("environment", "models.pair"))
     monkeypatch.setattr(environment, "threads_in_use", in_use, raising=False)
-    monkeypatch.setattr(modes, "pair_in_mode", in_mode)
-    measure(tmp_path / "run", made.config(pairs=[pair]))
+    monkeypatch.setattr(models, "pair_in_mode", in_mode)
+    bench.measure_pair(tmp_path / "run", made.config(pairs=[pair]))
     lines = Run.open(tmp_path / "run").journal()
     assert (events[:2], events[-1]) == (["3 threads", "compile"], "as before")
     assert {(line.axes["mode"], line.notes["threads"]) for line in lines} == {("compile", 3)}
@@ -234,7 +216,7 @@ def test_the_seconds_are_those_of_all_pairs_and_the_answer_says_what_was_left_ou
 
 def test_where_all_is_over_the_memory_only_that_is_said(tmp_path: Path, bench: FakeBench) -> None:
     config = made.config(grid=GRID, limits={"memory": 79})
-    assert measure(tmp_path / "run", config).acceptance_reasons == {"greedy": ALL_TOO_LARGE}
+    assert bench.measure_pair(tmp_path / "run", config).acceptance_reasons == {"greedy": ALL_TOO_LARGE}
     assert runner.run(config, out=tmp_path / "run") == DONE
     assert (len(warnings(tmp_path / "run", "skipped")), warnings(tmp_path / "run", "acceptance_missing")) == (1, [])
     assert (bench.loaded, bench.recorded) == ([], [])
@@ -246,7 +228,7 @@ def test_workers_are_told_the_seconds_that_are_left_and_none_is_started_for_noth
 ) -> None:
     now, started = [0.0], []
 
-    def start(run: Path, pair: str, skipped: Sequence[str], left_s: float) -> tuple[int, Any]:
+    def start(run: Path, pair: str, skipped: Sequence[Label], left_s: float) -> tuple[int, Any]:
         started.append((pair, left_s))
         now[0] += 4.0
         return 0, work(run, pair, skipped, Deadline(left_s))

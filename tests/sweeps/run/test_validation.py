@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -16,7 +15,7 @@ from specgauge.configs.schema import Config
 from specgauge.sweeps.run import runner
 from specgauge.sweeps.run.progress import Limits, Progress, Stage
 from specgauge.sweeps.run.session import Session
-from specgauge.sweeps.run.validation import Validation, batches, neighbours, validation_cells, validation_keys
+from specgauge.sweeps.run.validation import Validation, batches, neighbours, validation_cells
 from specgauge.sweeps.store.rundir import Run
 from specgauge.sweeps.store.schema import DecodedKey
 from specgauge.sweeps.store.tables import DecodedLog, read_decoded
@@ -26,9 +25,12 @@ from tests.sweeps.fake_bench import Decoding, FakeBench, OutOfMemoryError
 
 GRID = {"batch_size": [1, 2], "context": [64, 65], "gamma": "1:3"}
 ONE = {"batch_size": 1, "context": [64, 65], "gamma": "1:3"}
+ONE_CELL = {"batch_size": 1, "context": 64, "gamma": "1:3"}
 POINTS = [(1, 64), (1, 65), (2, 64), (2, 65)]
 ARMS = ["plain", "loop", "generate", "speculate:2"]
 FEW = ["plain", "speculate:2"]
+GREEDY = [{"name": "greedy", "temperature": 0}]
+OOM, TOO_LARGE = "oom: OutOfMemoryError: full", "skipped: out of memory already at batch size {}, context {}"
 FULL, LARGER = "greedy, batch size 2, context 64", "greedy, batch size 2, context 65"
 
 
@@ -38,22 +40,18 @@ class Heard(Progress):
     def __init__(self) -> None:
         super().__init__()
         self.said: list[str] = []
-        self.aside: list[float] = []
 
     @property
     def stage(self) -> Stage:
         return self._stage
 
-    def set_aside(self, seconds: float) -> None:
-        self.aside.append(seconds)
-
     def say(self, text: str) -> None:
         self.said.append(text)
 
 
-def config(grid: Mapping[str, Any] = GRID, **verify: Any) -> Config:
+def config(grid: Mapping[str, Any] = GRID, sampling: Any = GREEDY, **validate: Any) -> Config:
     plain = {"gamma": 2, "prompts": 4, "max_new_tokens": 6, "max_seconds": None}
-    return made.config(grid=grid, validate={**plain, **verify})
+    return made.config(grid=grid, sampling=sampling, validate={**plain, **validate})
 
 
 def ten_prompts(context: int) -> tuple[list[int], list[list[int]]]:
@@ -108,13 +106,13 @@ def test_cells_are_those_of_the_grid_unless_named() -> None:
         sampling=[{"name": "greedy", "temperature": 0}, {"name": "t1"}],
         draft_sampling=["greedy"],
         acceptance_rule=["match", "ratio"],
-        validate={"context": 65},
+        validate={"context": 65, "gamma": 2},
     )
     first = {"draft_sampling": "greedy", "acceptance_rule": "ratio", "start_context": 65}
-    assert [(found, setting.name) for found, setting in validation_keys(made_of, "p")] == [
+    cells, _ = validation_cells(made_of, "p", {})
+    assert [(cell.key, cell.sampling.name) for cell in cells] == [
         (key(sampling=name, batch_size=batch_size, **first), name) for name in ("greedy", "t1") for batch_size in (1, 2)
     ]
-    assert list(validation_keys(made.config(), "p")) == []
 
 
 def test_gammas_are_those_asked_for_or_recommended_and_a_reason_where_none_is() -> None:
@@ -164,26 +162,17 @@ def test_the_last_batch_goes_round_under_other_random_numbers(tmp_path: Path, be
         ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("error", "reason", "arm"),
-    [
-        (OutOfMemoryError("full"), "oom: OutOfMemoryError: full", "generate"),
-        (RuntimeError("odd"), "failed: RuntimeError: odd", "speculate:2"),
-    ],
-)
-def test_a_cell_that_fails_loses_no_other(
-    tmp_path: Path, bench: FakeBench, error: Exception, reason: str, arm: str
-) -> None:
+def test_a_cell_that_fails_loses_no_other(tmp_path: Path, bench: FakeBench) -> None:
     """It fails in its second block: its first stays, and the rest of it is not tried in this run."""
 
     def fail(decoding: Decoding) -> None:
-        if decoding.point == (2, 65) and decoding.arm == arm and 12 in decoding.prompts:
-            raise error
+        if decoding.point == (2, 65) and decoding.arm == "speculate:2" and 12 in decoding.prompts:
+            raise RuntimeError("odd")
 
     bench.before_decoding = fail
     made_of = config(prompts=6)
     reasons, _ = decode(tmp_path / "run", made_of)
-    assert reasons == {"greedy, batch size 2, context 65": reason}
+    assert reasons == {LARGER: "failed: RuntimeError: odd"}
     log = DecodedLog.open(tmp_path / "run")
     assert [log.blocks(key(batch_size=b, start_context=s)) for b, s in POINTS] == [6, 6, 3, 1]
     bench.before_decoding = lambda _: None
@@ -201,21 +190,22 @@ def test_an_interruption_keeps_finished_blocks_and_repeats_only_the_running_one(
     assert len(read_decoded(tmp_path / "run")[0].groupby(["batch_size", "start_context", "block"])) == 3
     first = list(bench.decoded[: 3 * len(ARMS)])
     bench.decoded.clear()
+    bench.warmed_up.clear()
     _, heard = decode(tmp_path / "run")
     assert len(bench.decoded) == (12 - 3) * len(ARMS)
     assert not set(first) & set(bench.decoded)
     assert heard.stage.done == 12
-    assert len(heard.aside) == len(POINTS), "every cell is warmed up once"
+    assert Counter(bench.warmed_up) == dict.fromkeys(ARMS, len(POINTS)), "every cell is warmed up once"
+    assert heard.stage.aside_s > 0.0
 
 
 def test_a_cell_is_resumed_with_the_gammas_it_was_begun_with(tmp_path: Path, bench: FakeBench) -> None:
     """Timed for longer, a run may recommend another γ; a block that lacked the others' γ could not be compared."""
     asked = config(gamma="recommended", batch_size=1, context=64, grid=GRID | {"gamma": "1:6"})
-    (where,) = [key for key, _ in validation_keys(asked, "p")]
     with interrupted(bench, after=3 + 3 + 1):
-        decode(tmp_path / "run", asked, {where: 2})
+        decode(tmp_path / "run", asked, {key(): 2})
     bench.decoded.clear()
-    _, heard = decode(tmp_path / "run", asked, {where: 5})
+    _, heard = decode(tmp_path / "run", asked, {key(): 5})
     assert {one.arm for one in bench.decoded if ":" in one.arm} == {"speculate:1", "speculate:2", "speculate:3"}
     assert heard.said == [
         "greedy, batch size 1, context 64: resumed with γ = 1, 2, 3, as it was begun; with --fresh it would be 4, 5, 6"
@@ -224,12 +214,8 @@ def test_a_cell_is_resumed_with_the_gammas_it_was_begun_with(tmp_path: Path, ben
     assert sorted(requests["gamma"].dropna().unique()) == [0, 1, 2, 3]
 
 
-def test_too_little_memory_for_all_caches_is_told_once(
-    tmp_path: Path, bench: FakeBench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    bench.before_decoding = lambda _: object.__setattr__(made_one, "interleaves", False)
-    made_one = bench.end_to_end(None, None, max_new_tokens=6)
-    monkeypatch.setattr(sys.modules["specgauge.bench.end_to_end.end_to_end"], "EndToEnd", lambda *_, **__: made_one)
+def test_too_little_memory_for_all_caches_is_told_once(tmp_path: Path, bench: FakeBench) -> None:
+    bench.before_decoding = lambda _: setattr(bench, "interleaves", False)
     _, heard = decode(tmp_path / "run", config(batch_size=1, context=64))
     (said,) = heard.said
     assert said.startswith("greedy, batch size 1, context 64: no memory for the caches of all arms at once")
@@ -242,17 +228,7 @@ def test_contexts_without_room_are_refused_before_anything_is_measured(tmp_path:
     assert (bench.measured, bench.recorded, bench.decoded) == ([], [], [])
 
 
-def test_forced_rates_and_lengths_reach_the_decoder(
-    tmp_path: Path, bench: FakeBench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[dict[str, Any]] = []
-    end_to_end = bench.end_to_end
-
-    def listen(pair: Any, settings: Any, **options: Any) -> Any:
-        asked.append({"temperature": settings.temperature, **options})
-        return end_to_end(pair, settings, **options)
-
-    monkeypatch.setattr(sys.modules["specgauge.bench.end_to_end.end_to_end"], "EndToEnd", listen)
+def test_forced_rates_and_lengths_reach_the_decoder(tmp_path: Path, bench: FakeBench) -> None:
     made_of = made.config(
         sampling=[{"name": "greedy", "temperature": 0.7}],
         draft_sampling=["greedy"],
@@ -264,7 +240,7 @@ def test_forced_rates_and_lengths_reach_the_decoder(
     )
     decode(tmp_path / "run", made_of)
     rates = {"forced_rates": (0.5, 0.25), "draft_sampling": "greedy", "acceptance_rule": "match"}
-    assert asked == [{"temperature": 0.7, "max_new_tokens": 9, "seed": 5, "memory": 3 << 30, **rates}]
+    assert bench.decoders == [{"temperature": 0.7, "max_new_tokens": 9, "seed": 5, "memory": 3 << 30, **rates}]
 
 
 def test_epsilon_does_not_change_what_an_interrupted_run_decodes(tmp_path: Path, bench: FakeBench) -> None:
@@ -375,54 +351,45 @@ def test_seconds_count_over_interruptions(tmp_path: Path, bench: FakeBench) -> N
     assert reasons == {"greedy, batch size 1, context 64": "1 of 4 blocks left out: validate.max_seconds is spent"}
 
 
-def runs_out_at(bench: FakeBench, *points: tuple[int, int]) -> None:
+@pytest.mark.parametrize(
+    ("full", "others", "changes", "begun"),
+    [
+        ((2, 64), {LARGER: TOO_LARGE.format(2, 64)}, {}, 0),
+        ((1, 65), {LARGER: TOO_LARGE.format(1, 65)}, {}, 0),
+        # another sampling setting may need less, as greedy decoding does; here it runs out by itself
+        ((2, 64), {LARGER: TOO_LARGE.format(2, 64), FULL.replace("greedy", "t1"): OOM,
+                   LARGER.replace("greedy", "t1"): TOO_LARGE.format(2, 64)},
+         {"sampling": [{"name": "greedy", "temperature": 0}, {"name": "t1"}]}, 0),
+        ((2, 64), {}, {}, 4),  # a larger one has shown that it fits, by its first block
+    ],
+)  # fmt: skip
+def test_a_cell_that_is_larger_in_every_way_than_one_out_of_memory_is_not_tried(
+    tmp_path: Path,
+    bench: FakeBench,
+    full: tuple[int, int],
+    others: dict[str, str],
+    changes: dict[str, Any],
+    begun: int,
+) -> None:
+    """The first block is of (2, 64), the others of (1, 64), (1, 65), (2, 65)."""
+    made_of = config(prompts=6, **changes)
+    if begun:
+        with interrupted(bench, after=begun * len(ARMS)):
+            decode(tmp_path / "run", made_of)
+
     def run_out(decoding: Decoding) -> None:
-        if decoding.point in points:
+        if decoding.point == full:
             raise OutOfMemoryError("full")
 
     bench.before_decoding = run_out
-
-
-@pytest.mark.parametrize(
-    ("full", "decoded"), [((2, 64), {(1, 64): 4, (1, 65): 4}), ((1, 65), {(1, 64): 4, (2, 64): 2})]
-)
-def test_a_cell_that_is_larger_in_every_way_is_not_tried(
-    tmp_path: Path, bench: FakeBench, full: tuple[int, int], decoded: dict[tuple[int, int], int]
-) -> None:
-    """The first block is of (2, 64), the others of (1, 64), (1, 65), (2, 65)."""
-    runs_out_at(bench, full)
-    reasons, _ = decode(tmp_path / "run")
-    where = f"batch size {full[0]}, context {full[1]}"
-    assert reasons == {
-        f"greedy, {where}": "oom: OutOfMemoryError: full",
-        LARGER: f"skipped: out of memory already at {where}",
-    }
-    assert Counter(point for point, _ in blocks_of(bench)) == decoded
+    reasons, _ = decode(tmp_path / "run", made_of)
+    assert reasons == {"greedy, batch size {}, context {}".format(*full): OOM, **others}
     bench.before_decoding = lambda _: None
     bench.decoded.clear()
-    again, _ = decode(tmp_path / "run")
+    again, _ = decode(tmp_path / "run", made_of)
     assert again == {}
-    assert {point for point, _ in blocks_of(bench)} == set(POINTS) - set(decoded)
-
-
-def test_another_sampling_setting_is_tried(tmp_path: Path, bench: FakeBench) -> None:
-    """It may need less, as greedy decoding does; here it runs out by itself."""
-    runs_out_at(bench, (2, 64))
-    sampling = [{"name": "greedy", "temperature": 0}, {"name": "t1"}]
-    verify = {"gamma": 2, "prompts": 4, "max_new_tokens": 6}
-    reasons, _ = decode(tmp_path / "run", made.config(grid=GRID, sampling=sampling, validate=verify))
-    full = {label for label, reason in reasons.items() if reason == "oom: OutOfMemoryError: full"}
-    assert full == {FULL, FULL.replace("greedy", "t1")}
-
-
-def test_one_that_has_shown_that_it_fits_is_resumed(tmp_path: Path, bench: FakeBench) -> None:
-    made_of = config(prompts=6)
-    with interrupted(bench, after=4 * len(ARMS)):  # a block of every cell
-        decode(tmp_path / "run", made_of)
-    runs_out_at(bench, (2, 64))
-    reasons, _ = decode(tmp_path / "run", made_of)
-    assert reasons == {FULL: "oom: OutOfMemoryError: full"}
-    assert DecodedLog.open(tmp_path / "run").blocks(key(batch_size=2, start_context=65)) == 3
+    left_out = {full, (2, 65)} if others else {full}
+    assert {point for point, _ in blocks_of(bench)} == left_out
 
 
 @pytest.mark.parametrize("limit", [1, 2, 9])

@@ -3,35 +3,34 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import pickle
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import pandas as pd
 import pytest
 
 from specgauge.cli.errors import tell
-from specgauge.configs.loader import config_to_yaml
 from specgauge.configs.schema import Config
 from specgauge.exits import FAILED
 from specgauge.sweeps.analysis.predictions import predict
-from specgauge.sweeps.plan import Cell
+from specgauge.sweeps.plan import Cell, plan_cells
 from specgauge.sweeps.run import runner, worker
 from specgauge.sweeps.run.session import PairOutcome
 from specgauge.sweeps.run.worker import measure_apart, work
-from specgauge.sweeps.store.checkpoint import MARK, Checkpoint, Kind, read_checkpoint
+from specgauge.sweeps.store.checkpoint import MARK, Checkpoint, Label, read_checkpoint
 from specgauge.sweeps.store.files import StorageError
 from specgauge.sweeps.store.rundir import Run
 from specgauge.sweeps.store.tables import read_decoded
 from tests.sweeps import made
-from tests.sweeps.apart import ARMS, CONFIG, FIRST, KILLED, SECOND, by_cell, pairs, specgauge
+from tests.sweeps.apart import ARMS, CONFIG, FIRST, KILLED, SECOND, by_cell, pairs
 from tests.sweeps.fake_bench import Decoding, FakeBench
+from tests.sweeps.store.test_tables import chains
 
 SEGFAULT = "its process got SIGSEGV"
 DECODED = made.config(
@@ -40,10 +39,7 @@ DECODED = made.config(
 )
 TWO = made.config(sampling=[{"name": "a", "temperature": 0}, {"name": "b"}], acceptance={"rollouts": 2})
 FATAL = "greedy, batch size 1, context 65"
-DECODING = f"decoding: {FATAL}"
-CHAINS = pd.DataFrame(
-    {"prompt": 0, "repetition": 0, "start": 3, "depth": [1], "token": 5, "top_prob": [0.5], "entropy_nats": [1.0]}
-)
+DECODING: Label = ("decoding", FATAL)
 
 Sent = PairOutcome | Exception | None
 Step = Callable[[Path], tuple[int, Sent]]
@@ -56,27 +52,22 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
-@dataclass
-class Script:
-    """In the place of `worker._start`: what each worker does, and what each was told to skip."""
-
-    steps: list[Step]
-    skipped: list[list[str]] = field(default_factory=list)
-
-    def __call__(self, run: Path, pair: str, skipped: Sequence[str], seconds: float | None) -> tuple[int, Sent]:
-        self.skipped.append(list(skipped))
-        return self.steps.pop(0)(run)
-
-
-Use = Callable[..., Script]
+Use = Callable[..., list[list[Label]]]
 
 
 @pytest.fixture
 def script(monkeypatch: pytest.MonkeyPatch) -> Use:
-    def use(*steps: Step) -> Script:
-        found = Script(list(steps))
-        monkeypatch.setattr(worker, "_start", found)
-        return found
+    """What each worker does, in the place of `worker._start`; returns what each was told to skip, as it comes."""
+
+    def use(*steps: Step) -> list[list[Label]]:
+        to_come, skipped = iter(steps), []
+
+        def start(run: Path, pair: str, labels: Sequence[Label], seconds: float | None) -> tuple[int, Sent]:
+            skipped.append(list(labels))
+            return next(to_come)(run)
+
+        monkeypatch.setattr(worker, "_start", start)
+        return skipped
 
     return use
 
@@ -85,29 +76,19 @@ def ends(sent: Sent = None, **outcome: Any) -> Step:
     return lambda run: (0, sent or PairOutcome(**outcome))
 
 
-def dies(code: int, cell: Cell | None = None, arm: str = "decode", block: int = 0, stage: str | None = None) -> Step:
-    """A death in a block, in a stage, or before anything was marked."""
+def dies(code: int, stage: str = "", **mark: Any) -> Step:
+    """A death with its mark; without a stage, before anything was marked."""
 
     def step(run: Path) -> tuple[int, Sent]:
-        if cell is not None:
-            Checkpoint(run).block(cell.id, arm, block)
-        elif stage is not None:
-            Checkpoint(run).stage(stage)
+        if stage:
+            (run / MARK).write_text(json.dumps({"stage": stage, **mark}))
         return code, None
 
     return step
 
 
-def dies_in(code: int, kind: Kind, name: str, stage: str) -> Step:
-    """A death at a checkpoint."""
-
-    def step(run: Path) -> tuple[int, Sent]:
-        with Checkpoint(run).skippable(kind, name, stage=stage):
-            content = (run / MARK).read_bytes()
-        (run / MARK).write_bytes(content)
-        return code, None
-
-    return step
+def dies_timing(code: int, cell: Cell, arm: str = "decode", block: int = 0) -> Step:
+    return dies(code, f"timing {arm}", kind="timing", name=cell.id, arm=arm, block=block)
 
 
 def test_cells_it_died_in_are_skipped(path: Path, script: Use, capsys: pytest.CaptureFixture[str]) -> None:
@@ -115,9 +96,9 @@ def test_cells_it_died_in_are_skipped(path: Path, script: Use, capsys: pytest.Ca
     with made.begin(path, CONFIG) as run:
         run.journal.append({"axes": FIRST.axes, "arm": "draft", "block": 0, "status": "ok", "samples_s": [[1.0]]})
     found: dict[str, Any] = {"acceptance_reasons": {"greedy": "oom: full"}, "validation_reasons": {"a": "b"}}
-    steps = script(dies(-11, FIRST, "draft"), dies(1, SECOND, "verify:2", 1), ends(**found))
+    skipped = script(dies_timing(-11, FIRST, "draft"), dies_timing(1, SECOND, "verify:2", 1), ends(**found))
     assert measure_apart(path, CONFIG, "p", say=print) == PairOutcome(failed=True, **found)
-    assert steps.skipped == [[], [FIRST.id], [FIRST.id, SECOND.id]]
+    assert skipped == [[], [("timing", FIRST.id)], [("timing", FIRST.id), ("timing", SECOND.id)]]
     lines = [(line.cell, line.arm, line.block, line.reason) for line in Run.open(path).journal()[1:]]
     code = "its process ended with code 1"
     assert sorted(lines) == sorted(
@@ -133,7 +114,7 @@ def test_samples_before_a_death_count_and_the_death_is_told(path: Path, script: 
         for cell in (FIRST, SECOND):
             for arm in ARMS:
                 made.record_blocks(run.journal, cell, arm, 2, 1.0)
-    script(dies(-9, SECOND, "verify:1", 3), ends())
+    script(dies_timing(-9, SECOND, "verify:1", 3), ends())
     measure_apart(path, CONFIG, "p", say=print)
     made.acceptance_frame(8, 16).to_parquet(path / "acceptance" / "p--greedy.parquet")
     found = predict(Run.open(path))
@@ -147,8 +128,8 @@ def test_samples_before_a_death_count_and_the_death_is_told(path: Path, script: 
     [
         (ends(StorageError("cells.jsonl: cannot write")), StorageError, "cells.jsonl: cannot write"),
         (ends(RuntimeError("pair p: KeyError: 'gone'")), RuntimeError, "pair p: KeyError: 'gone'"),
-        (dies(130, FIRST), KeyboardInterrupt, ""),
-        (dies(-2, FIRST), KeyboardInterrupt, ""),
+        (dies_timing(130, FIRST), KeyboardInterrupt, ""),
+        (dies_timing(-2, FIRST), KeyboardInterrupt, ""),
     ],
 )
 def test_what_ends_the_whole_run(path: Path, script: Use, step: Step, error: type[BaseException], message: str) -> None:
@@ -171,15 +152,15 @@ def test_workers_that_never_live_long_enough_are_one_line(tmp_path: Path, script
 
 def test_a_sampling_setting_it_died_at_has_no_acceptance(tmp_path: Path, script: Use) -> None:
     made.begin(tmp_path / "new", TWO).close()
-    steps = script(
-        dies_in(-9, "acceptance", "a", "writing texts, p, a"),
-        dies_in(-11, "rejected drafts", "b", "rejected drafts, p, b"),
+    skipped = script(
+        dies(-9, "writing texts, p, a", kind="acceptance", name="a"),
+        dies(-11, "rejected drafts, p, b", kind="rejected drafts", name="b"),
         ends(acceptance_reasons={"a": "left out: limits.run_seconds is spent"}),
     )
     assert measure_apart(tmp_path / "new", TWO, "p", say=print) == PairOutcome(
         failed=True, acceptance_reasons={"a": f"killed: {KILLED}, while writing texts, p, a"}
     )
-    assert steps.skipped == [[], ["acceptance: a"], ["acceptance: a", "rejected drafts: b"]]
+    assert skipped == [[], [("acceptance", "a")], [("acceptance", "a"), ("rejected drafts", "b")]]
     assert Run.open(tmp_path / "new").journal() == ()
 
 
@@ -187,9 +168,9 @@ def test_a_sampling_setting_it_died_at_has_no_acceptance(tmp_path: Path, script:
     ("step", "stage", "killed"),
     [
         (ends(validation_reasons={"another": "oom: full"}), "", 0),
-        (dies(-9, stage="loading p"), "loading p", 4),
-        (dies(-9, FIRST), "timing decode", 4),
-        (dies_in(-9, "decoding", FATAL, "decoding"), "decoding", 4),
+        (dies(-9, "loading p"), "loading p", 4),
+        (dies_timing(-9, FIRST), "timing decode", 4),
+        (dies(-9, "decoding", kind="decoding", name=FATAL), "decoding", 4),
     ],
 )
 def test_a_death_while_a_cell_is_decoded_costs_that_cell_and_another_one_the_pair(
@@ -197,36 +178,43 @@ def test_a_death_while_a_cell_is_decoded_costs_that_cell_and_another_one_the_pai
 ) -> None:
     path = tmp_path / "run"
     made.write_run(path, DECODED, {"greedy": made.acceptance_frame(8, 16)}, only=set())
-    again = [dies(-9, FIRST)] if stage == "timing decode" else []
-    steps = script(dies_in(-11, "decoding", FATAL, "decoding"), step, *again)
+    again = [dies_timing(-9, FIRST)] if stage == "timing decode" else []
+    skipped = script(dies(-11, "decoding", kind="decoding", name=FATAL), step, *again)
     reasons, died = {FATAL: f"killed: {SEGFAULT}"}, f"killed: {KILLED}, while {stage}"
     rest = {"every cell": died} if stage else {"another": "oom: full"}
     assert measure_apart(path, DECODED, "p", say=print) == PairOutcome(
         failed=True, died=died if stage else None, validation_reasons=reasons | rest
     )
-    assert steps.skipped[:2] == [[], [DECODING]]
+    assert skipped[:2] == [[], [DECODING]]
     assert [line.status for line in Run.open(path).journal()] == ["killed"] * killed * len(ARMS)
     assert capsys.readouterr().out.startswith(f"pair p: killed: {SEGFAULT}, while decoding\n")
     assert not (path / MARK).exists()
 
 
-def test_a_cell_it_died_decoding_is_decoded_by_the_next_run(tmp_path: Path, bench: FakeBench) -> None:
+def test_a_cell_that_is_skipped_is_timed_and_decoded_by_the_next_run(tmp_path: Path, bench: FakeBench) -> None:
     made.begin(tmp_path, DECODED).close()
-    seen = []
+    (cell,) = [cell for cell in plan_cells(DECODED) if (cell.batch_size, cell.context) == (1, 65)]
+    worker._record(tmp_path, DECODED, [cell], KILLED)
 
     def look(decoding: Decoding) -> None:
-        label = f"greedy, batch size {decoding.batch_size}, context {decoding.context}"
-        assert marked(tmp_path) == {"stage": f"decoding end to end, {label}", "part": f"decoding: {label}"}
-        seen.append(decoding.point)
+        label = "greedy, batch size {}, context {}".format(*decoding.point)
+        assert marked(tmp_path) == {"stage": f"decoding end to end, {label}", "kind": "decoding", "name": label}
 
     bench.before_decoding = look
-    assert work(tmp_path, "p", [DECODING]) == PairOutcome()
-    assert set(seen) == {(1, 64), (2, 64), (2, 65)}
-    seen.clear()
-    assert work(tmp_path, "p") == PairOutcome()
-    assert set(seen) == {(1, 65)}
+    for skipped, points in (
+        ([("timing", cell.id), DECODING], {(1, 64), (2, 64), (2, 65)}),
+        ([], {(1, 65)}),
+    ):
+        bench.measured.clear()
+        bench.decoded.clear()
+        assert work(tmp_path, "p", skipped) == PairOutcome()
+        timed = Counter((batch_size, context) for batch_size, context, _, _ in bench.measured)
+        assert timed == dict.fromkeys(points, len(ARMS) * 3)
+        assert {one.point for one in bench.decoded} == points
     requests, _ = read_decoded(tmp_path)
     assert not requests.duplicated(["batch_size", "start_context", "arm", "prompt", "repetition"]).any()
+    bench.environment["threads"] = 3
+    assert str(work(tmp_path, "p")).startswith(f"{tmp_path}: measured with threads 2, here it is 3;")
 
 
 def marked(folder: Path) -> dict[str, Any]:
@@ -239,11 +227,13 @@ def marked(folder: Path) -> dict[str, Any]:
 def test_a_mark_says_where_work_is_until_it_ends(tmp_path: Path) -> None:
     with Checkpoint(tmp_path) as mark:
         mark.block("c", "decode", 2)
-        assert marked(tmp_path) == {"stage": "timing decode", "cell": "c", "arm": "decode", "block": 2}
+        assert marked(tmp_path) == {
+            "stage": "timing decode", "kind": "timing", "name": "c", "arm": "decode", "block": 2
+        }  # fmt: skip
         with mark.skippable("decoding", FATAL, stage="decoding"):
-            assert marked(tmp_path) == {"stage": "decoding", "part": DECODING}
+            assert marked(tmp_path) == {"stage": "decoding", "kind": "decoding", "name": FATAL}
             mark.stage("a stage of it")
-            assert marked(tmp_path) == {"stage": "a stage of it", "part": DECODING}
+            assert marked(tmp_path) == {"stage": "a stage of it", "kind": "decoding", "name": FATAL}
         assert marked(tmp_path) == {"stage": "decoding"}
     assert list(tmp_path.iterdir()) == []
     for damaged in ("", '{"stage": "loa', "[1]", '{"stage": 3}'):
@@ -258,9 +248,9 @@ def test_of_three_pairs_one_dies_loading_one_writing_its_only_texts(
     path = tmp_path / "run"
     three = made.config(pairs=pairs("loads", "writes", "fine"), grid=CONFIG.grid)
     script(
-        dies(-9, stage="loading loads"),
-        dies_in(-11, "acceptance", "greedy", "writing texts, writes, greedy"),
-        lambda run: (0, work(run, "writes", ["acceptance: greedy"])),
+        dies(-9, "loading loads"),
+        dies(-11, "writing texts, writes, greedy", kind="acceptance", name="greedy"),
+        lambda run: (0, work(run, "writes", [("acceptance", "greedy")])),
         lambda run: (0, work(run, "fine")),
     )
     assert runner.run(three, out=path, apart=True) == FAILED
@@ -279,24 +269,17 @@ def test_of_three_pairs_one_dies_loading_one_writing_its_only_texts(
     assert all(Run.open(path).has_acceptance(pair, "greedy") for pair in ("loads", "writes"))
 
 
-def test_a_cell_that_is_skipped_is_measured_by_the_next_run(path: Path, bench: FakeBench) -> None:
-    worker._record(path, CONFIG, [FIRST], KILLED)
-    assert work(path, "p", [FIRST.id]) == PairOutcome()
-    assert Counter(context for _, context, _, _ in bench.measured) == {65: len(ARMS) * 3}
-    bench.measured.clear()
-    assert work(path, "p") == PairOutcome()
-    assert {context for _, context, _, _ in bench.measured} == {64}
-    bench.environment["threads"] = 3
-    assert str(work(path, "p")).startswith(f"{path}: measured with threads 2, here it is 3;")
+def fails(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    def fail(threads: int | None) -> None:
+        raise error
+
+    monkeypatch.setattr(worker, "prepare_machine", fail)
 
 
 def test_what_is_unforeseen_is_told_with_its_kind(
     path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def gone(threads: int | None) -> Mapping[str, Any]:
-        raise KeyError("gone")
-
-    monkeypatch.setattr(worker, "prepare_machine", gone)
+    fails(monkeypatch, KeyError("gone"))
     for debug in ("0", "1", "false"):
         monkeypatch.setenv("SPECGAUGE_DEBUG", debug)
         crash = work(path, "p")
@@ -313,6 +296,7 @@ def test_what_is_unforeseen_is_told_with_its_kind(
         (FileNotFoundError(errno.ENOENT, "No such file", "a.txt"), 2, "a.txt: No such file"),
         (OSError("no such device"), 1, "no such device"),
         (StorageError("cells.jsonl: cannot write"), 1, "cells.jsonl: cannot write"),
+        (ValueError("pair 'p' target: no weights"), 2, "pair 'p' target: no weights"),
     ],
 )  # fmt: skip
 def test_what_the_machine_lacks_is_told_as_in_one_process(
@@ -323,10 +307,7 @@ def test_what_the_machine_lacks_is_told_as_in_one_process(
     code: int,
     line: str,
 ) -> None:
-    def lacks(threads: int | None) -> Mapping[str, Any]:
-        raise error
-
-    monkeypatch.setattr(worker, "prepare_machine", lacks)
+    fails(monkeypatch, error)
     sent = pickle.loads(pickle.dumps(work(path, "p")))
     assert type(sent) is type(error)
     assert tell(sent, debug=False) == tell(error, debug=False) == code
@@ -351,7 +332,7 @@ def seen(new: Path, bench: FakeBench, monkeypatch: pytest.MonkeyPatch) -> Calls:
         return told
 
     rollouts = ModuleType("specgauge.bench.acceptance.rollouts")
-    rollouts.__dict__["measure_rollouts"] = lambda *rest, **options: CHAINS
+    rollouts.__dict__["measure_rollouts"] = lambda *rest, **options: chains(3)
     monkeypatch.setitem(sys.modules, rollouts.__name__, rollouts)
     for called in (
         "models.pair.load_model",
@@ -368,7 +349,7 @@ def seen(new: Path, bench: FakeBench, monkeypatch: pytest.MonkeyPatch) -> Calls:
     return found
 
 
-def run(path: Path, config: Config, *skipped: str) -> None:
+def run(path: Path, config: Config, *skipped: Label) -> None:
     made.begin(path, config).close()
     assert work(path, "p", skipped) == PairOutcome()
 
@@ -377,23 +358,24 @@ def test_sampling_settings_are_marked(new: Path, seen: Calls) -> None:
     run(new, TWO)
     expected: Calls = [("load_pair", {"stage": "loading p"})]
     for name in "ab":
-        checkpoint = {"part": f"acceptance: {name}"}
+        checkpoint = {"kind": "acceptance", "name": name}
         expected += [("generate_plain", {"stage": f"writing texts, p, {name}", **checkpoint})] * 2
         expected += [("pair_acceptance", {"stage": f"acceptance, p, {name}", **checkpoint})]
     for name in "ab":
         stage = f"rejected drafts, p, {name}"
-        expected += [("measure_rollouts", {"stage": stage, "part": f"rejected drafts: {name}"})]
+        expected += [("measure_rollouts", {"stage": stage, "kind": "rejected drafts", "name": name})]
     assert seen == [*expected, ("measure_cells", {"stage": "timing p"})]
 
 
 def test_so_they_are_with_one_model_after_the_other(new: Path, seen: Calls) -> None:
     config = made.config(acceptance={"sequential": True})
-    run(new, config, "acceptance: greedy")
+    run(new, config, ("acceptance", "greedy"))
     assert [name for name, _ in seen] == ["load_pair", "measure_cells"], "nothing is loaded for what is skipped"
     seen.clear()
     run(new, config)
     writing, measuring = (
-        {"stage": f"{stage}, p, greedy", "part": "acceptance: greedy"} for stage in ("writing texts", "acceptance")
+        {"stage": f"{stage}, p, greedy", "kind": "acceptance", "name": "greedy"}
+        for stage in ("writing texts", "acceptance")
     )
     loading: Calls = [("load_model", {"stage": "loading p"})]
     recording: Calls = [*[("generate_plain", writing)] * 2, ("measure_acceptance", measuring)]
@@ -401,7 +383,7 @@ def test_so_they_are_with_one_model_after_the_other(new: Path, seen: Calls) -> N
 
 
 def test_what_is_skipped_is_recorded_by_the_next_run(new: Path, seen: Calls, bench: FakeBench) -> None:
-    run(new, TWO, "acceptance: a", "rejected drafts: b")
+    run(new, TWO, ("acceptance", "a"), ("rejected drafts", "b"))
     assert [Run.open(new).has_acceptance("p", name) for name in ("a", "b")] == [False, True]
     assert [name for name, _ in seen].count("measure_rollouts") == 0
     timed = len(bench.measured)
@@ -409,19 +391,3 @@ def test_what_is_skipped_is_recorded_by_the_next_run(new: Path, seen: Calls, ben
     assert Run.open(new).has_acceptance("p", "a")
     assert [name for name, _ in seen].count("measure_rollouts") == 2
     assert len(bench.measured) == timed > 0
-
-
-def test_weights_that_are_not_there_are_the_same_line_in_a_worker(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from tests.bench.tiny_checkpoints import llama, save, word_tokenizer
-
-    monkeypatch.setattr(worker, "_start", lambda run, pair, skipped, seconds: (0, work(run, pair, skipped)))
-    target = save(tmp_path / "target", llama(), word_tokenizer())
-    (target / "model.safetensors").unlink()
-    config = made.config(pairs=[{"name": "p", "target": str(target), "draft": str(target)}], threads=1)
-    with pytest.raises(ValueError, match=r"^pair 'p' target: ") as here:
-        runner.run(config, out=tmp_path / "here")
-    (tmp_path / "config.yaml").write_text(config_to_yaml(config))
-    code, _, errors = specgauge(tmp_path / "stderr", "run", tmp_path / "config.yaml", "--out", tmp_path / "line")
-    assert (code, errors.splitlines()[-1]) == (2, f"specgauge: {here.value}")

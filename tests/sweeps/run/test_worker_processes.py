@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -45,24 +44,13 @@ def paths() -> Iterator[None]:
         yield
 
 
-@dataclass(frozen=True, kw_only=True)
-class Paused:
-    """A `specgauge run` in a process group of its own, whose worker waits in the second cell."""
-
-    run: Path
-    process: subprocess.Popen[str]
-    worker: int
-
-    def wait(self) -> str:
-        """What it printed on stderr by its end; nothing on stdout."""
-        out, errors = self.process.communicate(timeout=PATIENCE_S)
-        assert out == ""
-        return errors
+Paused = tuple[Path, subprocess.Popen[str], int]
+"""The run directory, the process of `specgauge run` in a group of its own, and its worker, which waits in a cell."""
 
 
 @pytest.fixture
 def paused(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Paused]:
-    """`request.param`: further accidents of the worker."""
+    """In the second cell; `request.param`: further accidents of the worker."""
     config, run = tmp_path / "config.yaml", tmp_path / "run"
     config.write_text(config_to_yaml(CONFIG))
     accidents = ",".join(["fake", *getattr(request, "param", ()), f"pause in {SECOND.id}"])
@@ -73,7 +61,7 @@ def paused(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Paused]:
         try:
             worker_or_end = wait_for(lambda: worker_of(run, SECOND) or process.poll() is not None)
             assert process.poll() is None, process.communicate()
-            yield Paused(run=run, process=process, worker=worker_or_end)
+            yield run, process, worker_or_end
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
@@ -81,16 +69,17 @@ def paused(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Paused]:
 
 @pytest.mark.parametrize("to_whom", ["everybody", "the parent, by a scheduler"])
 def test_an_interrupted_run_keeps_whole_lines_and_is_resumed(to_whom: str, paused: Paused, bench: FakeBench) -> None:
+    run, process, worker_pid = paused
     if to_whom == "everybody":
         for number in (signal.SIGSTOP, signal.SIGCONT, signal.SIGINT):  # Ctrl-Z, fg, Ctrl-C
-            os.killpg(paused.process.pid, number)
+            os.killpg(process.pid, number)
     else:
-        paused.process.send_signal(signal.SIGTERM)
-    errors, run = paused.wait(), paused.run
-    assert paused.process.returncode == 130
+        process.send_signal(signal.SIGTERM)
+    out, errors = process.communicate(timeout=PATIENCE_S)
+    assert (process.returncode, out) == (130, "")
     assert errors.splitlines()[-1].startswith(f"specgauge: interrupted; every finished block is kept in {run}, ")
     assert "Traceback" not in errors
-    assert not is_alive(paused.worker)
+    assert not is_alive(worker_pid)
     assert not (run / MARK).exists()
     assert (run / "cells.jsonl").read_bytes().endswith(b"\n")
     before = Run.open(run).journal()
@@ -105,11 +94,12 @@ def test_an_interrupted_run_keeps_whole_lines_and_is_resumed(to_whom: str, pause
 
 @pytest.mark.parametrize("paused", [("deaf",)], indirect=True, ids=["in the background"])
 def test_a_worker_does_not_outlive_who_started_it(paused: Paused) -> None:
-    paused.process.kill()
-    paused.wait()
-    wait_for(lambda: not (paused.run / MARK).exists())  # it ended as after Ctrl-C, not by a signal
-    wait_for(lambda: not is_alive(paused.worker))
-    with OpenRun.open(paused.run, CONFIG, fresh=False) as opened:
+    run, process, worker_pid = paused
+    process.kill()
+    process.communicate(timeout=PATIENCE_S)
+    wait_for(lambda: not (run / MARK).exists())  # it ended as after Ctrl-C, not by a signal
+    wait_for(lambda: not is_alive(worker_pid))
+    with OpenRun.open(run, CONFIG, fresh=False) as opened:
         assert {line.cell for line in opened.journal.lines} == {FIRST.id}
 
 
@@ -120,7 +110,7 @@ def test_a_full_disk_is_one_line_and_the_run_is_resumed(
     config = made.config(grid={"batch_size": [1, 2, 4], "context": [64, 65, 66], "gamma": "1:3"})
     made.begin(path, config).close()
     with monkeypatch.context() as patched:
-        patched.setattr(worker, "WORK", odd_workers.with_accidents("fake", "full disk"))
+        patched.setattr(worker, "work_apart", odd_workers.with_accidents("fake", "full disk"))
         with pytest.raises(StorageError, match=r"cells\.jsonl: cannot write, File too large: what was measured before"):
             measure_apart(path, config, "p", say=print)
     content = (path / "cells.jsonl").read_bytes()
@@ -138,7 +128,7 @@ from specgauge.sweeps.run import worker
 from tests.sweeps import odd_workers
 from tests.sweeps.apart import CONFIG
 print("the script runs", file=sys.stderr)
-worker.WORK = odd_workers.with_accidents("refuse in left_behind", "fake")
+worker.work_apart = odd_workers.with_accidents("refuse in left_behind", "fake")
 print(specgauge.run(CONFIG, out="run"))
 sys.exit("torch" in sys.modules)
 """

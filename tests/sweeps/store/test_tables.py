@@ -12,15 +12,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from specgauge.model.settings import Setting
 from specgauge.sweeps.store import tables
 from specgauge.sweeps.store.files import StorageError
 from specgauge.sweeps.store.rows import columns, write_table
 from specgauge.sweeps.store.rundir import REQUESTS, ROUNDS
-from specgauge.sweeps.store.schema import DecodedKey, RequestRow, RolloutKey, RoundRow, TunedCell, TunedHalf
+from specgauge.sweeps.store.schema import DecodedKey, RequestRow, RoundRow, TunedCell, TunedHalf
 from specgauge.sweeps.store.tables import (
     DecodedLog,
     add_rollouts,
-    half_of,
     has_rollouts,
     keep_tuned,
     read_decoded,
@@ -31,7 +31,8 @@ from tests.model.policy_cases import POLICIES as EVERY_KIND
 from tests.sweeps.decoded import PREFILL_S, Batch, key
 
 SHORT = Batch(prompts=(7, 8), max_new_tokens=5, overhead_s=0.0625)
-GREEDY, DRAWN = RolloutKey("p", "greedy", "same", "ratio"), RolloutKey("p", "t1", "same", "ratio")
+GREEDY = Setting(pair="p", mode="eager", sampling="greedy", draft_sampling="same", acceptance_rule="ratio")
+DRAWN = replace(GREEDY, sampling="t1")
 
 
 def keep(log: DecodedLog, block: int, where: DecodedKey | None = None, arms: Sequence[str] = ("plain",)) -> None:
@@ -141,20 +142,11 @@ def test_chains_of_several_settings_stand_beside_each_other(tmp_path: Path) -> N
     add_rollouts(path, GREEDY, chains(3))
     add_rollouts(path, DRAWN, chains(7))
     assert (has_rollouts(path, GREEDY), has_rollouts(path, DRAWN)) == (True, True)
-    assert not has_rollouts(path, GREEDY._replace(acceptance_rule="match"))
+    assert not has_rollouts(path, replace(GREEDY, acceptance_rule="match"))
     frame = read_rollouts(path)
     assert frame["sampling"].tolist() == ["greedy", "greedy", "t1", "t1"]
     assert frame["start"].tolist() == [3, 3, 7, 7]
     assert frame["top_prob"].tolist() == [0.5, 0.25, 0.5, 0.25]
-
-
-@pytest.mark.parametrize("name", RolloutKey._fields)
-def test_chains_without_their_setting_are_refused(tmp_path: Path, name: str) -> None:
-    path = tmp_path / "rollouts.parquet"
-    add_rollouts(path, GREEDY, chains(3))
-    pq.write_table(pq.read_table(path).drop_columns([name]), path)
-    with pytest.raises(ValueError, match=rf"^{path}: expected the column '{name}', it is missing"):
-        has_rollouts(path, GREEDY)
 
 
 def tuned_cell(**changes: Any) -> TunedCell:
@@ -183,8 +175,3 @@ def test_tuned_policies_come_back_as_they_were(tmp_path: Path) -> None:
     assert list(read_tuned(tmp_path)[key()].names) == list(EVERY_KIND)
     keep_tuned(tmp_path, tuned_cell(t_early_stop_check_s=0.5))
     assert read_tuned(tmp_path)[key()].t_early_stop_check_s == 0.5
-
-
-def test_a_prompt_belongs_to_one_half_at_every_length() -> None:
-    """Five prompts at two lengths: numbers 0 to 4, then 5 to 9."""
-    assert [half_of(number, 5) for number in range(10)] == [0, 1, 0, 1, 0] * 2

@@ -11,14 +11,21 @@ import pytest
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 from transformers import LlamaForCausalLM
 
 from specgauge.bench.cache.cache import forward, prefill
-from specgauge.bench.decoding.records import Decoded
 from specgauge.bench.end_to_end.end_to_end import EndToEnd
 from specgauge.bench.models import static_graphs as static
-from specgauge.bench.models.modes import in_mode, pair_in_mode, refuse_mode, refuse_mode_of
-from specgauge.bench.models.pair import LoadedModel, LoadedPair, first_layers
+from specgauge.bench.models.pair import (
+    LoadedModel,
+    LoadedPair,
+    first_layers,
+    in_mode,
+    pair_in_mode,
+    refuse_mode,
+    refuse_mode_of,
+)
 from specgauge.bench.models.static_graphs import (
     CompileInsideError,
     StaticCache,
@@ -27,14 +34,11 @@ from specgauge.bench.models.static_graphs import (
     no_compilation,
 )
 from specgauge.bench.timing.arm_runner import ArmRunner
-from specgauge.bench.timing.cell_timer import measure_cells
 from specgauge.bench.timing.clock import HostClock
-from specgauge.configs.fields import Mode
 from specgauge.configs.pairs import PairConfig
-from specgauge.configs.schema import PrecisionConfig
-from tests.bench.decoded import GREEDY, NEW, PROMPTS, Make, batch_of, decode, decoder_of, plain
+from tests.bench.decoded import GREEDY, NEW, PROMPTS, Make, batch_of, decoder_of, plain
 from tests.bench.decoding.test_decoder_families import FAMILIES, nearly, network
-from tests.bench.timing.conftest import cell
+from tests.bench.timing.conftest import cell, measured
 
 TOLERANCE = 2e-6
 """Models compute rotary angles and norms partly in float32, whatever the weights' type."""
@@ -49,7 +53,7 @@ CACHE_ARGUMENT = "cache" if "cache" in inspect.signature(LlamaForCausalLM.forwar
 @pytest.fixture
 def uncompiled(monkeypatch: pytest.MonkeyPatch) -> None:
     """The static shapes' computation as it stands, at once."""
-    monkeypatch.setattr(StaticForward, "_compile", StaticForward._plain)
+    monkeypatch.setattr(StaticForward, "_execute", lambda static, shape: static._step(*shape.arguments))
 
 
 @pytest.fixture(autouse=True)
@@ -80,10 +84,6 @@ def ragged(model: LoadedModel, new: int) -> tuple[StaticCache, Tensor, Tensor]:
     return cache, fed, expected
 
 
-def decoded(pair: LoadedPair, gamma: int) -> Decoded:
-    return decode(pair.target, pair.draft_model, gamma=gamma)
-
-
 @pytest.mark.parametrize(("family", "how"), COMPILED)
 def test_every_family_is_one_graph_with_the_eager_logits(
     family: str, how: str, monkeypatch: pytest.MonkeyPatch
@@ -98,16 +98,6 @@ def test_every_family_is_one_graph_with_the_eager_logits(
         assert cache.lengths == [6, 10, 15]
         cache.set_lengths(LENGTHS)
     assert compiled_so_far().since(before).count == 1
-
-
-@pytest.mark.usefixtures("uncompiled")
-@pytest.mark.parametrize("family", FAMILIES)
-def test_every_family_decodes_the_same_text(family: str) -> None:
-    target = network(family, 1)
-    pair = LoadedPair(name="p", target=target, draft=nearly(target, 2))
-    found, expected = decoded(pair_in_mode(pair, "compile"), 3), decoded(pair, 3)
-    assert found.texts == expected.texts
-    assert [(row.accepted, row.drafted) for row in found.rows] == [(row.accepted, row.drafted) for row in expected.rows]
 
 
 @pytest.mark.usefixtures("uncompiled")
@@ -146,28 +136,29 @@ def test_a_read_back_would_be_seen() -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_nothing_is_read_back(family: str) -> None:
+def test_the_step_of_every_family_reads_nothing_back(family: str) -> None:
     model = in_mode(network(family, 1), "compile")
     assert model.static is not None
-    cache, fed, _ = ragged(model, 3)
-    model.static.run_plainly(cache, fed)
+    cache, fed, expected = ragged(model, 3)
+    found = model.static.run(model.model, cache, fed, 0, is_plain=True)
+    torch.testing.assert_close(found, expected, rtol=0, atol=TOLERANCE)
     ((_, shape),) = cache.buffers.shapes.items()
     with torch.inference_mode(), NoReadBack():
-        model.static._plain(shape)
+        model.static._step(*shape.arguments)
 
 
 def pointers(cache: StaticCache) -> dict[Any, list[int]]:
     """Where everything lies that a forward reads or writes, by shape."""
     return {
-        key: [
-            *(t.data_ptr() for t in (shape.tokens, shape.lengths, shape.positions, shape.full, shape.sliding)),
-            *(t.data_ptr() for t in (*shape.keys, *shape.values)),
-        ]
+        key: [t.data_ptr() for t in tree_leaves(shape.arguments) if isinstance(t, Tensor)]
         for key, shape in cache.buffers.shapes.items()
     }
 
 
-def test_twenty_rounds_compile_nothing_and_move_nothing(pair: LoadedPair, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_twenty_rounds_compile_nothing_and_move_nothing(
+    pair: LoadedPair, tiny_model: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever other classes of models are loaded meanwhile."""
     caches: list[StaticCache] = []
     real = StaticForward.new_cache
 
@@ -176,16 +167,19 @@ def test_twenty_rounds_compile_nothing_and_move_nothing(pair: LoadedPair, monkey
         return caches[-1]
 
     monkeypatch.setattr(StaticForward, "new_cache", kept)
+    expected = plain(pair_in_mode(pair, "eager").target)
     decoder = decoder_of(pair.target, pair.draft_model)
     decoder.compile(batch_size=3, prompt_tokens=17, gamma=1, max_new_tokens=NEW)
     places, rounds = [pointers(cache) for cache in caches], 0
     caches.clear()
+    another: type[Any] = type("Another", (LlamaForCausalLM,), {})
+    as_class(tiny_model(layers=1), another)
     with no_compilation("decoding"):
         for _ in range(3):
             found = decoder.run(batch_of(PROMPTS, NEW), gamma=1)
             rounds += len(found.times)
             assert [pointers(cache) for cache in caches] == places
-            assert found.texts == decoded(pair_in_mode(pair, "eager"), 1).texts
+            assert found.texts == expected
             caches.clear()
     assert rounds >= 20
 
@@ -246,9 +240,8 @@ def test_cost_follows_the_context(tiny_model: Make) -> None:
         torch.testing.assert_close(found, expected[:, start : start + 5], rtol=0, atol=TOLERANCE)
         assert (5, 0, bucket) in cache.buffers.shapes
     assert len(cache.buffers.shapes) == 4
-    keys = cache.buffers.shapes[5, 0, 64].keys[0]
-    assert keys.shape[2] == 64
-    assert keys.data_ptr() == cache.buffers.shapes[5, 0, 256].keys[0].data_ptr()
+    assert [shape.arguments[5][0].shape[2] for shape in cache.buffers.shapes.values()] == [64, 128, 192, 256]
+    assert len({shape.arguments[5][0].data_ptr() for shape in cache.buffers.shapes.values()}) == 1
 
 
 @pytest.mark.usefixtures("uncompiled")
@@ -271,17 +264,11 @@ def test_a_workbench_covers_the_bucket_of_each_context(tiny_model: Make) -> None
 
 @pytest.mark.usefixtures("uncompiled")
 def test_a_cell_notes_its_bucket_and_what_was_compiled(tiny_model: Make, memory_journal: Any) -> None:
-    pair = LoadedPair(name="p", target=tiny_model(), draft=tiny_model(seed=1))
-    modes: dict[Mode, int | None] = {"compile": 128, "eager": None}
-    for mode, bucket in modes.items():
-        memory_journal.lines = []
-        precision = PrecisionConfig(min_blocks=2, max_blocks=2, block_samples=1)
-        options: Any = {"gammas": [1, 2], "prompts": [[1, 2, 3], [4, 5]], "precision": precision, "seed": 0}
-        measure_cells(pair_in_mode(pair, mode), [cell(2, 62)], journal=memory_journal, **options)
-        assert {line.status for line in memory_journal.lines} == {"ok"}
-        for line in memory_journal.lines:
-            found = [line.notes.get(name) for name in ("bucket", "graphs_built", "build_s")]
-            assert found == ([bucket, 0, 0.0] if bucket else [None] * 3)
+    pair = pair_in_mode(LoadedPair(name="p", target=tiny_model(), draft=tiny_model(seed=1)), "compile")
+    measured(pair, [cell(2, 62)], memory_journal, [1, 2])
+    assert {line.status for line in memory_journal.lines} == {"ok"}
+    for line in memory_journal.lines:
+        assert [line.notes[name] for name in ("bucket", "graphs_built", "build_s")] == [128, 0, 0.0]
 
 
 @pytest.mark.usefixtures("uncompiled")
@@ -316,22 +303,20 @@ def test_buffers_go_to_the_next_cache_of_their_size(tiny_model: Make) -> None:
     assert model.static._idle == []
 
 
-def test_cuda_graphs_without_cuda_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"^m: mode cuda_graph: expected a CUDA device, got cpu .*mode: eager"):
-        refuse_mode("cuda_graph", torch.device("cpu"), "m")
-    with pytest.raises(ValueError, match="expected one device, got a model spread over several by device_map"):
-        refuse_mode("cuda_graph", torch.device("cuda", 0), "m", spread=True)
-    refuse_mode("cuda_graph", torch.device("cuda", 0), "m")
-    refuse_mode("compile", torch.device("cpu"), "m")
-
-
 @pytest.mark.parametrize("draft", ["embedded", "ngram", {"layers": 2}])
-def test_they_are_refused_before_anything_is_loaded(draft: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cuda_graphs_are_refused_where_they_cannot_be(draft: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before anything is loaded, where the configuration tells."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     pair = PairConfig.model_validate({"name": "x", "target": {"model": "no/where"}, "draft": draft})
-    with pytest.raises(ValueError, match=r"^pair 'x' target: mode cuda_graph: .* sees no CUDA device"):
+    with pytest.raises(
+        ValueError, match=r"^pair 'x' target: mode cuda_graph: expected a CUDA device, got cpu .*: eager"
+    ):
         refuse_mode_of(pair, "cuda_graph")
     refuse_mode_of(pair, "compile")
+    first = torch.device("cuda", 0)
+    with pytest.raises(ValueError, match="expected one device, got a model spread over several by device_map"):
+        refuse_mode("cuda_graph", first, "m", spread=True)
+    refuse_mode("cuda_graph", first, "m")
 
 
 class Branching(LlamaForCausalLM):
@@ -371,13 +356,3 @@ def test_a_model_that_computes_something_else_over_static_shapes_is_refused(tiny
         ValueError, match=r"^tiny: Counting computes other logits over static shapes than eagerly .* use mode: eager$"
     ):
         in_mode(model, "compile")
-
-
-def test_the_plain_loop_runs_in_the_mode(pair: LoadedPair, tiny_model: Make) -> None:
-    """Compilation once for all, whatever other classes of models are loaded meanwhile."""
-    pair.target.compile(batch_size=3, tokens=17 + NEW, new_tokens=[1])
-    another: type[Any] = type("Another", (LlamaForCausalLM,), {})
-    as_class(tiny_model(layers=1), another)
-    with no_compilation("the plain loop"):
-        texts = [plain(one.target) for one in (pair, pair_in_mode(pair, "eager"))]
-    assert texts[0] == texts[1]

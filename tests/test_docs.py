@@ -1,0 +1,289 @@
+"""The documentation holds: every command and YAML block runs, generated parts are fresh, and nothing is left out."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+import tomllib
+import types
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import specgauge
+from specgauge.bench.end_to_end import benchmark
+from specgauge.cli.main import COMMANDS
+from specgauge.configs.loader import json_schema, load_config, shipped_text
+from specgauge.configs.schema import Config
+from specgauge.configs.yaml_reader import Source, dump_yaml, read_yaml
+from specgauge.sweeps import proof
+from specgauge.sweeps.analysis import validation_warnings, warnings
+from specgauge.sweeps.store import rundir
+from specgauge.sweeps.store.schema import PredictionRow, ValidationRow
+from tests.benchmarks import model_speed, search
+from tests.cli.conftest import Run, command
+from tests.docs import GENERATED, PAGES, SECTIONS, Command, blocks, commands, generated_page, page_text
+from tests.house import ROOT, product_files, tree_of
+from tests.reports.synthetic import Shape, build_run
+from tests.sweeps.analysis.test_validated_runs import forced_run
+
+__all__ = ["command"]  # a fixture
+
+LANGUAGES = {"sh", "console", "text", "yaml", "mermaid"}
+PLACEHOLDERS = {"CONFIG": "quickstart", "RUN": "runs/small"}
+SET_UP = ("python3 -m venv ", ".venv/bin/pip install -q -c constraints.txt -e ", ". .venv/bin/activate", "bash .ci/run")
+CHECKS = (ROOT / ".ci" / "run").read_text(encoding="utf-8").replace(".venv/bin/", "").splitlines()
+"""What every change must pass, run by its own script."""
+
+
+def made_up_run(config: Config, out: Path) -> None:
+    """A finished run of a configuration's cells, nothing measured; of several pairs or drafts one like another."""
+    if out.name in ("proof", "policies", "lookups"):  # whose texts are held against what was predicted
+        forced_run(out)
+        return
+    grid = config.grid
+    shape = Shape(
+        name=config.name,
+        pairs=[pair.name for pair in config.pairs],
+        alphas={one.name: 0.8 for one in config.sampling},
+        batch_sizes=grid.batch_size,
+        contexts=grid.context,
+        gammas=grid.gamma,
+        verify_slope=dict.fromkeys(grid.batch_size, 0.05),
+        prompts=4,
+        positions=16,
+    )
+    build_run(out, shape)
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Stands in for the part that measures, with runs that pages speak of already there."""
+
+    def run(config: Config, *, out: Path, **_: Any) -> int:
+        if not out.exists():
+            made_up_run(config, out)
+        return 0
+
+    module = types.ModuleType("specgauge.sweeps.run.runner")
+    module.run = run  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "specgauge.sweeps.run.runner", module)
+    for name in ("quickstart", "before", "after", "small"):
+        batch_sizes = "[1,4]" if name == "quickstart" else "1"
+        smaller = ["grid.context=256", "grid.gamma=1:2", f"grid.batch_size={batch_sizes}"]
+        made_up_run(load_config("quickstart", smaller), tmp_path / "runs" / name)
+    (tmp_path / "tests").symlink_to(ROOT / "tests")
+
+
+def pytest_arguments(arguments: Sequence[str]) -> int:
+    """Whether the tests named are there; they run with all others."""
+    flags = {"-q", "-m", "gpu", "--snapshot-update", "TESTS"}
+    return 0 if all((ROOT / one).exists() for one in arguments if one not in flags) else 1
+
+
+MODULES: dict[str, Callable[[Sequence[str]], int]] = {
+    "pytest": pytest_arguments,
+    "specgauge.bench.end_to_end.benchmark": lambda given: benchmark.main(
+        [*given, "--tokens", "2", "--repeats", "1", "--limit", "1"]
+    ),
+    "specgauge.sweeps.proof": proof.main,
+    "tests.benchmarks.model_speed": lambda _: model_speed.main(),
+    "tests.benchmarks.search": lambda _: search.main(runs=2),
+    "tests.docs": lambda _: 0,  # held against the pages by a test of its own
+}
+"""`python -m`: exit code 1 is a promise that is not kept here, where nothing is measured as it should be."""
+
+
+def run_command(line: Command, run: Run) -> None:
+    """Run a command line as a shell would, in the folder of the test."""
+    *first, last = line.text.split(" && ")
+    words = Command(text=last).words
+    name = words[0].removeprefix(".venv/bin/")
+    assert all(part.startswith(SET_UP) for part in first)
+    if name in ("python", "python3") and words[1:2] == ["-m"] and words[2] in MODULES:
+        assert MODULES[words[2]](words[3:]) in (0, 1), line.text
+    elif name != "specgauge":
+        assert last.startswith(SET_UP) or " ".join(words) in CHECKS, line.text
+    else:
+        run_specgauge(line, words[1:], run)
+
+
+def run_specgauge(line: Command, words: list[str], run: Run) -> None:
+    target = None
+    if ">" in words:
+        words, (target,) = words[: words.index(">")], words[words.index(">") + 1 :]
+    given = [PLACEHOLDERS.get(word, word) for word in words]
+    if given == ["compare", *[PLACEHOLDERS["RUN"]] * 2]:
+        given[-1] = "runs/after"
+    if words[0] == "replay":
+        given += ["--replicates", "1"]
+    elif len(words) == 1 and words[0] in ("predict", "plan", "explain"):
+        given += ["--help"]
+    code, out, err = run(*given)
+    assert code == 0, f"{line.text}: {err}"
+    if target is not None:
+        Path(target).write_text(out, encoding="utf-8")
+    if line.output is not None:
+        assert out == line.output
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if commands(page)])
+def test_every_command_runs(page: str, command: Run, runs: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    promise = model_speed.Promise(what="nothing", allowed_s=1.0, run=lambda: 0.0)
+    monkeypatch.setattr(model_speed, "promises", lambda: [promise])
+    for line in commands(page):
+        run_command(line, command)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_block_says_what_it_holds(page: str) -> None:
+    assert page_text(page).count("\n```") == 2 * len(blocks(page))
+    assert not [f"{page}:{one.line}" for one in blocks(page) if one.language not in LANGUAGES]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(one.text, id=f"{page}:{one.line}")
+        for page in PAGES
+        for one in blocks(page)
+        if one.language == "yaml"
+    ],
+)
+def test_every_piece_of_yaml_is_taken(text: str, tmp_path: Path) -> None:
+    """A piece replaces those of the quickstart's sections that it has."""
+    path = tmp_path / "own.yaml"
+    sections: list[Any] = [read_yaml(one, Source("page")).value for one in (shipped_text("quickstart"), text)]
+    path.write_text(dump_yaml(sections[0] | sections[1]), encoding="utf-8")
+    assert load_config(path)
+
+
+@pytest.mark.parametrize("page", GENERATED)
+def test_generated_parts_are_fresh(page: str) -> None:
+    assert page_text(page) == generated_page(page), "python -m tests.docs writes it anew"
+
+
+def test_every_section_of_the_configuration_has_its_table() -> None:
+    named = {section.__name__ for section in SECTIONS.values()} - {"Config"}
+    short_forms = {"NgramDraft", "JsonValue", *(name for name in json_schema()["$defs"] if name.endswith("Range"))}
+    assert named | short_forms == set(json_schema()["$defs"])
+
+
+def anchors(page: str) -> set[str]:
+    """What GitHub calls the headings of a page."""
+    headings = re.findall(r"^#+ (.*)$", page_text(page), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page: str) -> None:
+    for link in re.findall(r"\]\(([^)\s]+)\)", page_text(page)):
+        path, _, anchor = link.partition("#")
+        target = (ROOT / page).parent / path if path else ROOT / page
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target.resolve().relative_to(ROOT).as_posix()), link
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_files_that_are_named_are_there(page: str) -> None:
+    named = re.findall(r"`((?:bench|configs|docs|model|reports|src|sweeps|tests)/[\w/.]*)`", page_text(page))
+    assert not [name for name in named if not (ROOT / name).exists()]
+    assert page != "docs/architecture.md" or len(named) > 20
+
+
+def warning_codes() -> set[str]:
+    """The codes of all warnings, as the source writes them."""
+    found: set[str] = set()
+    for path in product_files():
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("WarningRow", "gap"):
+                code = next((one.value for one in node.keywords if one.arg == "code"), *node.args[:1])
+                found.add(str(code.value) if isinstance(code, ast.Constant) else f"{path.name}: {ast.unparse(code)}")
+            elif isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "remedies":
+                found |= set(ast.literal_eval(node.value))
+    return found - {"records.py: code", "warnings.py: status"}  # those of `gap` and of `remedies`
+
+
+def entries() -> dict[str, str]:
+    """The entries of the page on warnings, by code."""
+    parts = re.split(r"^### `(\w+)`\n", page_text("docs/troubleshooting.md"), flags=re.MULTILINE)[1:]
+    codes = parts[::2]
+    assert len(set(codes)) == len(codes)
+    return dict(zip(codes, parts[1::2], strict=True))
+
+
+def test_every_warning_has_an_entry() -> None:
+    assert set(entries()) == warning_codes()
+    assert not [
+        code
+        for code, text in entries().items()
+        if re.findall(r"^- (\w+):", text, re.MULTILINE) != ["Means", "Why", "Do"]
+    ]
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("light_machine", f"{warnings.LOADED_GAMMA} drafts takes less than {warnings.LOADED_RATIO:g} ×"),
+        ("drift", f"over {100 * warnings.MOST_DRIFT:g} %"),
+        ("degenerate_text", f"over {100 * warnings.MOST_REPEATED:g} %"),
+        ("few_prompts", f"fewer than {warnings.FEWEST_PROMPTS} prompts"),
+        ("gamma_uncertain", f"over {100 * warnings.MOST_EXPECTED_LOSS:g} %"),
+        ("slow_baseline", f"less than {validation_warnings.SLOW_BASELINE:g} ×"),
+        ("cost_error", f"over {100 * validation_warnings.LARGE_COST_ERROR:g} %"),
+        ("prediction_contradicted", f"at least {100 * validation_warnings.CLEARLY:g} %"),
+    ],
+)
+def test_entries_have_the_thresholds_of_their_warnings(code: str, words: str) -> None:
+    assert words in entries()[code]
+
+
+@pytest.mark.parametrize(("file", "row"), [("predictions.csv", PredictionRow), ("validation.csv", ValidationRow)])
+def test_every_column_is_explained_once(file: str, row: type) -> None:
+    _, _, after = page_text("docs/metrics.md").partition(f"## Columns of {file}\n")
+    table = after.partition("\n## ")[0]
+    named = [
+        name for line in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE) for name in re.findall(r"`(\w+)`", line)
+    ]
+    assert sorted(named) == sorted(field.name for field in fields(row))
+
+
+def test_every_section_of_the_report_is_explained_in_its_order() -> None:
+    template = (ROOT / "reports" / "report.jinja").read_text(encoding="utf-8")
+    sections = re.findall(r'^  \("\w+", "([^"]+)", \w+\),$', template, re.MULTILINE)
+    assert len(sections) > 10
+    assert re.findall(r"^### (.*)$", page_text("docs/reading-the-report.md"), re.MULTILINE) == sections
+
+
+def test_every_file_of_a_run_is_listed() -> None:
+    (listing,) = [one.text for one in blocks("docs/reading-the-report.md") if one.language == "text"]
+    constants = [value for name, value in vars(rundir).items() if re.fullmatch("[A-Z]+", name)]
+    files = {value for value in constants if isinstance(value, str) and re.fullmatch(r"\w+\.\w+", value)}
+    assert len(files) > 10
+    assert files <= set(re.findall(r"^  (\S+)", listing, re.MULTILINE))
+
+
+def test_the_readme_is_short_and_names_every_command() -> None:
+    text = page_text("README.md")
+    assert len(text.splitlines()) <= 150
+    assert not [one.__name__ for one in COMMANDS if f"`specgauge {one.__name__}" not in text]
+
+
+def test_the_test_command_is_the_one_that_every_change_must_pass() -> None:
+    found = re.findall(r"python3 -m venv \.venv && .*-m pytest -q$", page_text("README.md"), re.MULTILINE)
+    install = '.venv/bin/pip install -q -c constraints.txt -e ".[dev]"'
+    assert found == [f"python3 -m venv .venv && {install} && .venv/bin/python -m pytest -q"]
+    script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    assert install in script
+    assert "README.md" in script
+
+
+def test_licence_and_changelog_are_those_of_this_version() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert (project["license"], project["license-files"]) == ("Apache-2.0", ["LICENSE"])
+    assert (ROOT / "LICENSE").read_text(encoding="utf-8").split()[:4] == ["Apache", "License", "Version", "2.0,"]
+    assert re.findall(r"^## (\S+)", page_text("CHANGELOG.md"), re.MULTILINE)[0] == specgauge.__version__
