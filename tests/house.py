@@ -27,7 +27,7 @@ class Import:
 
 def product_files() -> list[Path]:
     """Every module of the product, the front door included."""
-    own = [*FRONT_DOOR.glob("*.py"), *(FRONT_DOOR / "cli").rglob("*.py")]
+    own = [*FRONT_DOOR.glob("*.py"), *(FRONT_DOOR / "api").rglob("*.py"), *(FRONT_DOOR / "cli").rglob("*.py")]
     return sorted([path for name in FOLDERS for path in (ROOT / name).rglob("*.py")] + own)
 
 

@@ -18,19 +18,19 @@ import pandas as pd
 import pytest
 
 import specgauge as sg
+from specgauge.api.keywords import SHORT_SECTIONS, config_of_keywords, places
 from specgauge.cli.main import main
 from specgauge.configs.schema import Config
-from specgauge.keywords import SHORT_SECTIONS, config_of_keywords, places
 from specgauge.sweeps.analysis.predictions import predict_run
 from specgauge.sweeps.run import runner
 from specgauge.sweeps.store.rows import write_csv
 from specgauge.sweeps.store.schema import ValidationRow
-from tests.house import ROOT
+from tests.docs import blocks, page_text
 from tests.sweeps import made
 from tests.sweeps.run import test_lookup_pairs as lookups
 from tests.sweeps.validation_rows import validation_row
 
-PAGE = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+PAGE = "docs/api.md"
 TWO_SETTINGS = [{"name": "greedy", "temperature": 0}, {"name": "t_1"}]
 ALPHAS = (0.5, 0.5, 0.5, 0.25, 0.75)
 """By prompt; the first three are code, the fourth is chat, the last two have no category."""
@@ -83,7 +83,7 @@ def test_only_public_names_are_listed(run: sg.Run) -> None:
 
 
 def test_the_page_lists_every_public_name(run: sg.Run) -> None:
-    told = set(re.findall(r"[A-Za-z_]+", " ".join(re.findall(r"`([^`\n]+)`", PAGE))))
+    told = set(re.findall(r"[A-Za-z_]+", " ".join(re.findall(r"`([^`\n]+)`", page_text(PAGE)))))
     assert {*sg.__all__, *dir(run)} <= told
 
 
@@ -94,11 +94,11 @@ def test_the_code_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     write_run(tmp_path / "runs" / "quickstart", grid=grid)
     write_run(tmp_path / "runs" / "b", grid=grid, pairs=[{"name": "q", "target": "embedded", "draft": "o/d"}])
     (tmp_path / "runs/b/acceptance").rename(tmp_path / "runs/b/old")
-    blocks = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
-    assert len(blocks) == 5
+    code = [block.text for block in blocks(PAGE) if block.language == "python"]
+    assert len(code) == 5
     names: dict[str, Any] = {}
-    for block in blocks:
-        exec(compile(block, "docs/api.md", "exec"), names)
+    for one in code:
+        exec(compile(one, PAGE, "exec"), names)
     assert (tmp_path / "speedup.png").is_file()
     assert (tmp_path / "runs" / "embedded").is_dir()
 

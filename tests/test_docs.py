@@ -33,7 +33,7 @@ from tests.sweeps.analysis.test_validated_runs import forced_run
 
 __all__ = ["command"]  # a fixture
 
-LANGUAGES = {"sh", "console", "text", "yaml", "mermaid"}
+LANGUAGES = {"sh", "console", "text", "yaml", "mermaid", "python"}
 PLACEHOLDERS = {"CONFIG": "quickstart", "RUN": "runs/small"}
 SET_UP = ("python3 -m venv ", ".venv/bin/pip install -q -c constraints.txt -e ", ". .venv/bin/activate", "bash .ci/run")
 CHECKS = (ROOT / ".ci" / "run").read_text(encoding="utf-8").replace(".venv/bin/", "").splitlines()

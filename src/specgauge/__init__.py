@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 from specgauge.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from specgauge.api import Run as Run
-    from specgauge.api import compare as compare
-    from specgauge.api import open as open
-    from specgauge.api import run as run
+    from specgauge.api.runs import Run as Run
+    from specgauge.api.runs import compare as compare
+    from specgauge.api.runs import open as open
+    from specgauge.api.runs import run as run
     from specgauge.configs.errors import ConfigError as ConfigError
     from specgauge.configs.loader import config_hash as config_hash
     from specgauge.configs.loader import config_to_yaml as config_to_yaml
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 _FOLDERS = ("bench", "configs", "model", "reports", "sweeps")
 _NAMES = {
-    "api": ("Run", "compare", "open", "run"),
+    "api.runs": ("Run", "compare", "open", "run"),
     "configs.errors": ("ConfigError",),
     "configs.loader": ("config_hash", "config_to_yaml", "load_config", "shipped_configs"),
     "configs.schema": ("Config",),

@@ -21,8 +21,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from specgauge.api.keywords import config_of_keywords
+from specgauge.api.tables import (
+    acceptance_rows,
+    answer_row,
+    comparison_rows,
+    html_text,
+    latex_text,
+    shown_answers,
+    table_of,
+)
 from specgauge.configs.errors import did_you_mean
-from specgauge.keywords import config_of_keywords
 from specgauge.model.checks import finite_or_none, whole_numbers
 from specgauge.sweeps.analysis.settings import run_settings
 from specgauge.sweeps.compare import TOLERANCE
@@ -34,15 +43,6 @@ from specgauge.sweeps.store.rows import frame_of
 from specgauge.sweeps.store.rundir import PROMPTS, prompt_rows
 from specgauge.sweeps.store.rundir import Run as RunDirectory
 from specgauge.sweeps.store.schema import ValidationRow
-from specgauge.tables import (
-    acceptance_rows,
-    answer_row,
-    comparison_rows,
-    html_text,
-    latex_text,
-    shown_answers,
-    table_of,
-)
 
 if TYPE_CHECKING:
     import pandas as pd
