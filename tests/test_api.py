@@ -123,6 +123,11 @@ def test_what_has_no_answer_yet_says_so(tmp_path: Path) -> None:
     assert "a&amp;b/recommendation.yaml" in run._repr_html_()
     with pytest.raises(ValueError, match=r"no such run; did you mean .*a&b\?"):
         sg.open(tmp_path / "a&c")
+    with pytest.raises(ValueError, match=r"^~nosuchuser/x: expected a path"):
+        sg.open("~nosuchuser/x")
+    shutil.rmtree(run.path / "acceptance")
+    with pytest.raises(ValueError, match="acceptance is not recorded yet"):
+        run.acceptance_by()
 
 
 def test_the_answers_as_a_table(run: sg.Run) -> None:

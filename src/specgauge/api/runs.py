@@ -33,7 +33,7 @@ from specgauge.api.tables import (
 )
 from specgauge.configs.errors import did_you_mean
 from specgauge.model.checks import finite_or_none, whole_numbers
-from specgauge.sweeps.analysis.settings import run_settings
+from specgauge.sweeps.analysis.settings import NO_ACCEPTANCE, run_settings
 from specgauge.sweeps.compare import TOLERANCE
 from specgauge.sweeps.compare import compare as compare_runs
 from specgauge.sweeps.recommend import recommend as recommend_run
@@ -88,7 +88,7 @@ def run(
     from specgauge.reports.html import write_report
     from specgauge.sweeps.run.runner import run as run_sweep
 
-    folder = RUNS / made.name if out is None else Path(out).expanduser()
+    folder = RUNS / made.name if out is None else _path(out)
     with redirect_stdout(io.StringIO()):  # the answer, which the Run shows
         run_sweep(made, out=folder, fresh=fresh, report=write_report, apart=True)
     return Run(folder)
@@ -108,7 +108,7 @@ class Run:
 
     def __init__(self, path: str | Path) -> None:
         """Errors as `open`."""
-        self._directory = RunDirectory.open(Path(path).expanduser())
+        self._directory = RunDirectory.open(_path(path))
 
     @property
     def path(self) -> Path:
@@ -174,7 +174,7 @@ class Run:
         A category of one prompt has no interval; settings whose acceptance was not recorded have no rows.
 
         Raises:
-            ValueError: another grouping, or the prompts or recorded acceptance are missing or damaged.
+            ValueError: another grouping, no prompts or recorded acceptance, or a damaged file of them.
         """
         if by not in GROUPS:
             raise ValueError(f"by: expected {' or '.join(GROUPS)}, got {by!r}{did_you_mean(str(by), GROUPS)}")
@@ -182,14 +182,15 @@ class Run:
         if not path.is_file():
             raise ValueError(f"{path}: expected the prompts of the run, got no such file; run the same command again")
         groups = {(one.pair, one.prompt): getattr(one, by) for one in prompt_rows(self.path)}
-        return table_of(
-            [
-                row
-                for setting in run_settings(self._directory, {})
-                if setting.rounds is not None
-                for row in acceptance_rows(self.config, setting.key, setting.rounds, by, groups)
-            ]
-        )
+        rows = [
+            row
+            for setting in run_settings(self._directory, {})
+            if setting.rounds is not None
+            for row in acceptance_rows(self.config, setting.key, setting.rounds, by, groups)
+        ]
+        if not rows:
+            raise ValueError(f"{self.path}: {NO_ACCEPTANCE}")
+        return table_of(rows)
 
     def plot(self, kind: str = "speedup") -> Figure:
         """S(γ) with its interval and what was measured, a panel for each batch size and context.
@@ -325,3 +326,10 @@ def compare(runs: Mapping[str, Run | str | Path], *, tolerance: float = TOLERANC
     frame = table_of(rows)
     frame.attrs.update(told)
     return frame
+
+
+def _path(path: str | Path) -> Path:
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:  # no such user
+        raise ValueError(f"{path}: expected a path, got one that starts in the folder of nobody") from error
