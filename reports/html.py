@@ -73,7 +73,7 @@ def page_values(data: ReportData) -> dict[str, Any]:
     confidence = config.precision.confidence
     answers = Answers(recommendations=data.recommendations, curves=by_setting, validated=decoded, confidence=confidence)
     samplings, unanswered = _sampling_names(data), _unanswered(data)
-    acceptance = acceptance_curves(data.acceptance, by_setting or _configured(data), config)
+    acceptance = acceptance_curves(data.acceptance, config)
     spent_s = sum(one.device_s for one in data.lines if one.device_s is not None)
     return {
         "name": config.name,
@@ -109,8 +109,6 @@ def page_values(data: ReportData) -> dict[str, Any]:
 def _settings(data: ReportData, answers: Answers) -> list[dict[str, Any]]:
     grid = data.config.grid
     groups = answers.groups(grid.batch_size, grid.context)
-    batch_sizes = sorted({*grid.batch_size, *(one.batch_size for one in data.recommendations)})
-    contexts = sorted({*grid.context, *(one.context for one in data.recommendations)})
     everything = list(dict.fromkeys([*groups, *answers.curves]))
     entries: list[dict[str, Any]] = []
     for setting in everything:
@@ -123,8 +121,8 @@ def _settings(data: ReportData, answers: Answers) -> list[dict[str, Any]]:
                 "heat": sections.heat_map(
                     answers.curves.get(setting, {}),
                     {one.point: one for one in data.recommendations if one.setting == setting},
-                    batch_sizes,
-                    contexts,
+                    grid.batch_size,
+                    grid.context,
                     key=f"heat-{len(entries)}",
                     title=f"Best speed-up by batch size and context, {words}",
                 ),
@@ -148,23 +146,6 @@ def _sampling_names(data: ReportData) -> list[str]:
     named = [one.name for one in data.config.sampling]
     predicted = (one.sampling for one in data.predictions)
     return list(dict.fromkeys([*named, *predicted, *(one.sampling for one in data.validation)]))
-
-
-def _configured(data: ReportData) -> list[Setting]:
-    config = data.config
-    return [
-        Setting(
-            pair=pair.name,
-            mode=config.mode_of(pair),
-            sampling=sampling.name,
-            draft_sampling=draft_sampling,
-            acceptance_rule=rule,
-        )
-        for pair in planned_pairs(config)
-        for sampling in config.sampling
-        for draft_sampling in config.draft_sampling
-        for rule in config.acceptance_rule
-    ]
 
 
 def _unanswered(data: ReportData) -> int:

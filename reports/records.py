@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from specgauge.configs.schema import Config
 from specgauge.model.settings import Point, Setting
 from specgauge.reports.formatting import count, sentence
 from specgauge.sweeps.analysis.predictions import predict
@@ -30,8 +31,6 @@ from specgauge.sweeps.store.schema import (
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from specgauge.configs.schema import Config
 
 SPECULATE: Final = "speculate"
 DO_NOT: Final = "do not speculate"

@@ -221,17 +221,14 @@ def heat_map(
 ) -> Markup:
     """The heat map of one setting; cells without a number say why (`oom`, `skipped`, …)."""
     cells = {}
-    for batch_size in batch_sizes:
-        for context in contexts:
-            point = Point(batch_size=batch_size, context=context)
-            curve = points.get(point, ())
-            best = best_of(curve)
-            if best is not None:
-                note: str = answers[point].decision if point in answers else ""
-                cells[point] = figures.HeatCell(speedup=best.speedup, gamma=best.gamma, note=note)
-            else:
-                note = next((row.status for row in curve if row.status != "ok"), figures.NO_DATA)
-                cells[point] = figures.HeatCell(speedup=None, gamma=None, note=note)
+    for point, curve in points.items():
+        best = best_of(curve)
+        if best is not None:
+            note: str = answers[point].decision if point in answers else ""
+            cells[point] = figures.HeatCell(speedup=best.speedup, gamma=best.gamma, note=note)
+        else:
+            note = next((row.status for row in curve if row.status != "ok"), figures.NO_DATA)
+            cells[point] = figures.HeatCell(speedup=None, gamma=None, note=note)
     left, right, top, bottom = 58, 8, 20, 40
     across, down = _CELL_WIDTH * len(contexts), _CELL_HEIGHT * len(batch_sizes)
     beyond = max(0, _AXIS_TITLE_WIDTH - across)

@@ -6,7 +6,7 @@ A_i(γ_max) = Σ survival_i / Σ starts        pooled over texts by the renewal 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -52,17 +52,18 @@ class AcceptanceCurve:
     """What all of it rests on."""
 
 
-def acceptance_curves(
-    frames: Mapping[tuple[str, str], pd.DataFrame], settings: Iterable[Setting], config: Config
-) -> list[AcceptanceCurve]:
-    """The curves of `settings` at rounds of the largest γ; `frames` are recorded positions by (pair, sampling).
+def acceptance_curves(frames: Mapping[tuple[str, str], pd.DataFrame], config: Config) -> list[AcceptanceCurve]:
+    """The curves at rounds of the largest γ; `frames` are recorded positions by (pair, sampling).
 
     Raises:
         ValueError: a frame holds no complete texts.
     """
-    texts = {name: recorded_texts(frame) for name, frame in frames.items()}
-    keys = dict.fromkeys(replace(setting, mode="") for setting in settings)
-    return [_curve(texts[key.pair, key.sampling], key, config) for key in keys if (key.pair, key.sampling) in frames]
+    return [
+        _curve(texts, Setting(pair=pair, mode="", sampling=name, draft_sampling=drawn, acceptance_rule=rule), config)
+        for (pair, name), texts in ((key, recorded_texts(frame)) for key, frame in frames.items())
+        for drawn in config.draft_sampling
+        for rule in config.acceptance_rule
+    ]
 
 
 def _curve(texts: RecordedTexts, setting: Setting, config: Config) -> AcceptanceCurve:

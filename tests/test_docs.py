@@ -21,7 +21,7 @@ from specgauge.configs.loader import json_schema, load_config, shipped_text
 from specgauge.configs.schema import Config
 from specgauge.configs.yaml_reader import Source, dump_yaml, read_yaml
 from specgauge.sweeps import proof
-from specgauge.sweeps.analysis import validation_warnings, warnings
+from specgauge.sweeps.analysis import warnings
 from specgauge.sweeps.store import rundir
 from specgauge.sweeps.store.schema import PredictionRow, ValidationRow
 from tests.benchmarks import model_speed, search
@@ -29,7 +29,7 @@ from tests.cli.conftest import Run, command
 from tests.docs import GENERATED, PAGES, SECTIONS, Command, blocks, commands, generated_page, page_text
 from tests.house import ROOT, product_files, tree_of
 from tests.reports.synthetic import Shape, build_run
-from tests.sweeps.analysis.test_validated_runs import forced_run
+from tests.sweeps.analysis.test_decoded import forced_run
 
 __all__ = ["command"]  # a fixture
 
@@ -133,8 +133,7 @@ def run_specgauge(line: Command, words: list[str], run: Run) -> None:
 
 @pytest.mark.parametrize("page", [page for page in PAGES if commands(page)])
 def test_every_command_runs(page: str, command: Run, runs: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    promise = model_speed.Promise(what="nothing", allowed_s=1.0, run=lambda: 0.0)
-    monkeypatch.setattr(model_speed, "promises", lambda: [promise])
+    monkeypatch.setattr(model_speed.main, "__defaults__", ({"nothing": (1.0, lambda: 0.0)},))
     for line in commands(page):
         run_command(line, command)
 
@@ -233,9 +232,9 @@ def test_every_warning_has_an_entry() -> None:
         ("degenerate_text", f"over {100 * warnings.MOST_REPEATED:g} %"),
         ("few_prompts", f"fewer than {warnings.FEWEST_PROMPTS} prompts"),
         ("gamma_uncertain", f"over {100 * warnings.MOST_EXPECTED_LOSS:g} %"),
-        ("slow_baseline", f"less than {validation_warnings.SLOW_BASELINE:g} ×"),
-        ("cost_error", f"over {100 * validation_warnings.LARGE_COST_ERROR:g} %"),
-        ("prediction_contradicted", f"at least {100 * validation_warnings.CLEARLY:g} %"),
+        ("slow_baseline", f"less than {warnings.SLOW_BASELINE:g} ×"),
+        ("cost_error", f"over {100 * warnings.LARGE_COST_ERROR:g} %"),
+        ("prediction_contradicted", f"at least {100 * warnings.CLEARLY:g} %"),
     ],
 )
 def test_entries_have_the_thresholds_of_their_warnings(code: str, words: str) -> None:

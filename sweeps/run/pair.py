@@ -11,7 +11,7 @@ statuses in the journal; the rest is measured all the same.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import nullcontext, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -20,14 +20,7 @@ from specgauge.sweeps.analysis.predictions import recommended_gammas
 from specgauge.sweeps.plan import chains
 from specgauge.sweeps.run.acceptance import Recording
 from specgauge.sweeps.run.progress import Limits
-from specgauge.sweeps.run.session import (
-    ALL_MISSING,
-    ALL_TOO_LARGE,
-    OUT_OF_TIME,
-    PairOutcome,
-    Session,
-    timing_left_s,
-)
+from specgauge.sweeps.run.session import ALL_MISSING, ALL_TOO_LARGE, OUT_OF_TIME, PairOutcome, Session, timing_left_s
 from specgauge.sweeps.run.timing import BlockLog, OutOfTimeError, search_objectives
 from specgauge.sweeps.run.validation import Validation
 from specgauge.sweeps.store.rundir import Run
@@ -50,21 +43,15 @@ class PairRun:
         Raises:
             StorageError: the disk refused a write.
         """
-        outcome = self.session.outcome
+        from specgauge.bench.environment import threads_in_use
+
+        outcome, threads = self.session.outcome, self.pair.threads
         try:
-            with self._own_threads(), self.session.mark:
+            with nullcontext() if threads is None else threads_in_use(threads), self.session.mark:
                 self._measure()
         except ValueError as error:
             outcome.bad_input = str(error)
         return outcome
-
-    def _own_threads(self) -> AbstractContextManager[None]:
-        """The pair's own threads, where it has any."""
-        if self.pair.threads is None:
-            return nullcontext()
-        from specgauge.bench.environment import threads_in_use
-
-        return threads_in_use(self.pair.threads)
 
     def _measure(self) -> None:
         from specgauge.bench.models.pair import pair_in_mode, refuse_mode_of
@@ -89,7 +76,10 @@ class PairRun:
                 self.recording.follow_rollouts(eager)
             self._time(loaded)
             if validation is not None:
-                self._validate(validation, loaded)
+                self.session.prompts.encoded(loaded.target.tokenizer)
+                self.session.mark.stage("decoding end to end")
+                # γ follow from the measured costs and acceptance alone
+                validation.decode(loaded, recommended_gammas(Run.open(self.session.run.path), self.pair.name))
 
     def _is_within_limits(self) -> bool:
         """Whether anything may be begun: some cell fits by estimate, and there are seconds left; says what may not."""
@@ -175,12 +165,6 @@ class PairRun:
             if questions:
                 asked = [cell for cell in cells if cell.cell_id in questions]
                 measure_adaptively(loaded, asked, questions=questions, **options)
-
-    def _validate(self, validation: Validation, loaded: LoadedPair) -> None:
-        """Decode end to end what the configuration asks for; γ follow from the measured costs and acceptance alone."""
-        self.session.prompts.encoded(loaded.target.tokenizer)
-        self.session.mark.stage("decoding end to end")
-        validation.decode(loaded, recommended_gammas(Run.open(self.session.run.path), self.pair.name))
 
 
 def prepare_machine(threads: int | None) -> Mapping[str, Any]:

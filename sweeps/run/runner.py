@@ -21,14 +21,13 @@ from specgauge.sweeps.model_sizes import read_sizes
 from specgauge.sweeps.plan import planned_pairs
 from specgauge.sweeps.recommend import recommend, recommendations_text
 from specgauge.sweeps.run.pair import PairRun, prepare_machine
-from specgauge.sweeps.run.progress import Progress, progress_to
+from specgauge.sweeps.run.progress import progress_to
 from specgauge.sweeps.run.session import ALL_MISSING, Deadline, PairOutcome, Session
 from specgauge.sweeps.run.worker import measure_apart
 from specgauge.sweeps.store.rundir import ENVIRONMENT, Run
 from specgauge.sweeps.store.writer import OpenRun, has_results
 
 if TYPE_CHECKING:
-    from specgauge.bench.prompts import Prompt
     from specgauge.configs.schema import Config
 
 
@@ -61,7 +60,14 @@ def run(
     outcomes = _measure_apart(config, out, fresh, remarks, deadline) if apart else None
     with progress_to(sys.stderr) as shown:
         if outcomes is None:
-            outcomes = _measure_here(config, out, fresh, prompts, remarks, shown, deadline)
+            with OpenRun(out, config, fresh=fresh) as opened:
+                opened.check_environment(prepare_machine(config.threads))
+                for remark in remarks:
+                    shown.say(remark)
+                outcomes = {
+                    pair.name: PairRun(Session(opened, pair, prompts, shown, deadline=deadline)).measure()
+                    for pair in planned_pairs(config)
+                }
         if not (out / ENVIRONMENT).is_file():
             raise ChildProcessError("; ".join(f"pair {name}: {one.died}" for name, one in outcomes.items()))
         problems = [outcome.bad_input for outcome in outcomes.values() if outcome.bad_input is not None]
@@ -79,26 +85,6 @@ def run(
     return BAD_INPUT if problems else FAILED if any(one.failed for one in outcomes.values()) else DONE
 
 
-def _measure_here(
-    config: Config,
-    out: Path,
-    fresh: bool,
-    prompts: Sequence[Prompt],
-    remarks: Sequence[str],
-    progress: Progress,
-    deadline: Deadline,
-) -> dict[str, PairOutcome]:
-    """Measure every pair in this process."""
-    with OpenRun.open(out, config, fresh=fresh) as opened:
-        opened.check_environment(prepare_machine(config.threads))
-        for remark in remarks:
-            progress.say(remark)
-        return {
-            pair.name: PairRun(Session(opened, pair, prompts, progress, deadline=deadline)).measure()
-            for pair in planned_pairs(config)
-        }
-
-
 def _measure_apart(
     config: Config, out: Path, fresh: bool, remarks: Sequence[str], deadline: Deadline
 ) -> dict[str, PairOutcome]:
@@ -106,7 +92,7 @@ def _measure_apart(
     for package in ("torch", "transformers"):
         if find_spec(package) is None:
             raise ModuleNotFoundError(f"No module named {package!r}", name=package)
-    OpenRun.open(out, config, fresh=fresh).close()
+    OpenRun(out, config, fresh=fresh).close()
     say = partial(print, file=sys.stderr, flush=True)
     for remark in remarks:
         say(remark)

@@ -298,7 +298,7 @@ class Validation:
         if self._asked.policies is not None:
             prompts = len(self._session.prompts)
             self._tuner = PolicyTuner(Run.open(path), pair, self._asked.policies, prompts)
-        log = DecodedLog.open(path)
+        log = DecodedLog(path)
         cells = self._cells(recommended, log)
         blocks = {cell.key: self._batches(cell) for cell in cells}
         total = sum(map(len, blocks.values()))

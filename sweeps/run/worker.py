@@ -184,7 +184,7 @@ def work(
     try:
         config = load_config(run / CONFIG)
         pair = next(pair for pair in config.pairs if pair.name == pair_name)
-        with OpenRun.open(run, config, fresh=False) as opened:
+        with OpenRun(run, config, fresh=False) as opened:
             opened.check_environment(prepare_machine(config.threads))
             prompts = read_prompts(config.workload)
             with progress_to(sys.stderr) as progress:
@@ -260,7 +260,7 @@ def _record(
     run: Path, config: Config, cells: Iterable[Cell], reason: str, running: tuple[str, int] | None = None
 ) -> None:
     """Journal lines that say `killed`: of the running arm and block, and of every arm that has no block."""
-    with OpenRun.open(run, config, fresh=False) as opened:
+    with OpenRun(run, config, fresh=False) as opened:
         journal = opened.journal
         known = {(line.cell, line.arm) for line in journal.latest.values()}
         for cell in cells:

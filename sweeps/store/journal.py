@@ -4,16 +4,17 @@ A line is on the disk (flushed and synced) before `append` returns, so `kill -9`
 A line torn by a kill is passed over when reading and cut off before the next append, never glued to a new line; damage
 anywhere else is an error that names the line. One process writes at a time, held by a lock that dies with it.
 
-    with Journal.open(path, config=config_hash(config)) as journal:
-        if not journal.done(cell, arm, block): journal.append({...})
+    journal = Journal(path, config=config_hash(config))
+    if not journal.done(cell, arm, block): journal.append({...})
+    journal.close()
 """
 
 import os
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 from specgauge.configs.canonical import short_hash
 from specgauge.sweeps.store.files import storage_error
@@ -46,19 +47,10 @@ def read_journal(path: Path) -> JournalContent:
     return JournalContent(lines=lines, whole_bytes=whole_bytes, torn_bytes=len(content) - whole_bytes)
 
 
-class Journal(AbstractContextManager["Journal"]):
+class Journal:
     """The open journal of a run; the one writer of its file."""
 
-    def __init__(self, path: Path, descriptor: int, config: str, content: JournalContent) -> None:
-        """Use `Journal.open`."""
-        self._path, self._descriptor, self._config, self._size = path, descriptor, config, content.whole_bytes
-        self.lines = list(content.lines)
-        """Every line so far, in the order written."""
-        self.latest = {line.key: line for line in content.lines}
-        """The last line of every (cell, arm, block)."""
-
-    @classmethod
-    def open(cls, path: Path, *, config: str, locked: int | None = None) -> Self:
+    def __init__(self, path: Path, *, config: str, locked: int | None = None) -> None:
         """Lock and read the journal at `path` (made when absent) for the run of the config hash `config`.
 
         `locked`: what `lock_for_writing(path)` gave a caller that holds the lock already; the journal owns it from now.
@@ -85,7 +77,11 @@ class Journal(AbstractContextManager["Journal"]):
             if isinstance(error, OSError):
                 raise storage_error(path, error) from error
             raise
-        return cls(path, descriptor, config, content)
+        self._path, self._descriptor, self._config, self._size = path, descriptor, config, content.whole_bytes
+        self.lines = list(content.lines)
+        """Every line so far, in the order written."""
+        self.latest = {line.key: line for line in content.lines}
+        """The last line of every (cell, arm, block)."""
 
     def done(self, cell: str, arm: str, block: int) -> bool:
         """Whether the block has a result: measured, out of memory or skipped. What failed or was killed has none."""
@@ -134,10 +130,6 @@ class Journal(AbstractContextManager["Journal"]):
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
-
-    def __exit__(self, *_: object) -> None:
-        """Close it."""
-        self.close()
 
 
 def lock_for_writing(path: Path) -> int:

@@ -3,7 +3,7 @@
 A file is replaced whole whenever something is added. A block is one batch of prompts under its arms; rounds are written
 before requests, and a block counts once its requests are there, so a kill loses at most the block being decoded.
 
-    log = DecodedLog.open(run.path)
+    log = DecodedLog(run.path)
     if not log.has(key, block=0): log.append(key, 0, requests, rounds)
     requests, rounds = read_decoded(run.path)
 """
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from specgauge.model.arms import DECODED
 from specgauge.model.settings import Setting
@@ -27,14 +27,7 @@ from specgauge.sweeps.store.rows import (
     write_table,
 )
 from specgauge.sweeps.store.rundir import POLICIES, REQUESTS, ROUNDS
-from specgauge.sweeps.store.schema import (
-    DecodedKey,
-    RequestRow,
-    RolloutRow,
-    RoundRow,
-    TunedCell,
-    check_arm,
-)
+from specgauge.sweeps.store.schema import DecodedKey, RequestRow, RolloutRow, RoundRow, TunedCell, check_arm
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -50,19 +43,15 @@ _DECODE_AGAIN = f"delete {REQUESTS} and {ROUNDS} to decode again"
 class DecodedLog:
     """Requests and rounds of an open run; the run's journal lock keeps other writers away."""
 
-    def __init__(self, path: Path, requests: pa.Table, rounds: pa.Table) -> None:
-        """Use `DecodedLog.open`."""
-        self._path, self._requests, self._rounds = path, requests, rounds
-        self._blocks = _blocks(requests)
-
-    @classmethod
-    def open(cls, path: Path) -> Self:
+    def __init__(self, path: Path) -> None:
         """Read the tables in the run directory `path`; rounds of a block that was not finished are dropped.
 
         Raises:
             ValueError: a file is damaged, foreign, of another release or missing beside the other.
         """
-        return cls(path, *_both(path))
+        self._path = path
+        self._requests, self._rounds = _both(path)
+        self._blocks = _blocks(self._requests)
 
     def has(self, key: DecodedKey, block: int) -> bool:
         """Whether a block is kept already."""

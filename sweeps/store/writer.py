@@ -3,7 +3,7 @@
 A directory belongs to one configuration on one machine, and to one writer; `fresh` renames the old run to
 `<name>.old-<n>` first.
 
-    with OpenRun.open(path, config, fresh=False) as run:
+    with OpenRun(path, config, fresh=False) as run:
         run.check_environment(collect_environment())
         run.journal.append({...})
 """
@@ -14,7 +14,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
@@ -33,14 +33,7 @@ _ANEW = "start anew with --fresh (the old run is renamed), or give another --out
 class OpenRun(AbstractContextManager["OpenRun"]):
     """A run directory this process alone may write to."""
 
-    def __init__(self, path: Path, config: Config, journal: Journal) -> None:
-        """Use `OpenRun.open`."""
-        self.path = path
-        self.config = config
-        self.journal = journal
-
-    @classmethod
-    def open(cls, path: Path, config: Config, *, fresh: bool) -> Self:
+    def __init__(self, path: Path, config: Config, *, fresh: bool) -> None:
         """Make the run directory at `path` for `config`, or resume the one that is there.
 
         Raises:
@@ -65,7 +58,8 @@ class OpenRun(AbstractContextManager["OpenRun"]):
             if isinstance(error, OSError) and not isinstance(error, StorageError):
                 raise _cannot_write(path, error) from error
             raise
-        return cls(path, config, Journal.open(path / CELLS, config=config_hash(config), locked=locked))
+        self.path, self.config = path, config
+        self.journal = Journal(path / CELLS, config=config_hash(config), locked=locked)
 
     def check_environment(self, environment: Mapping[str, Any]) -> None:
         """Record the machine and the packages of a new run, or refuse to go on with an old one on others.

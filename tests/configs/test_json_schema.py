@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import jsonschema
 import pytest
 
-from specgauge.configs.loader import json_schema, load_config, shipped_configs, shipped_text
+from specgauge.configs.loader import config_to_yaml, json_schema, load_config, shipped_configs, shipped_text
 from specgauge.configs.schema import Config
 from specgauge.configs.yaml_reader import Source, read_yaml
 from tests.configs.test_bad_configs import ALL, DRAFTS, KEYS, KINDS, SEARCHES, SIZES, VALUES
+from tests.configs.texts import write
 
 SCHEMA = json_schema()
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
@@ -38,13 +41,15 @@ def test_it_is_valid_2020_12() -> None:
 
 
 @pytest.mark.parametrize("name", shipped_configs())
-def test_it_accepts_what_ships_written_and_resolved(name: str) -> None:
+def test_it_accepts_what_ships_written_and_resolved_which_loads_again(name: str, tmp_path: Path) -> None:
     VALIDATOR.validate(read_yaml(shipped_text(name), Source(name)).value)
-    VALIDATOR.validate(load_config(name).model_dump(mode="json"))
+    config = load_config(name, require_files=True)
+    VALIDATOR.validate(config.model_dump(mode="json"))
+    assert load_config(write(tmp_path, config_to_yaml(config))) == config
 
 
 @pytest.mark.parametrize("gamma", [4, [1, 2], "1:8:2", {"from": 1, "to": 5, "step": 2}])
-def test_it_accepts_shorthands_as_the_loader_does(gamma: object) -> None:
+def test_it_accepts_shorthands_as_the_loader_does(gamma: object, tmp_path: Path) -> None:
     written = {
         "name": "x",
         "pairs": [
@@ -64,7 +69,8 @@ def test_it_accepts_shorthands_as_the_loader_does(gamma: object) -> None:
         "limits": {"memory": "8 GiB", "run_seconds": 60},
     }
     VALIDATOR.validate(written)
-    Config.model_validate(written)
+    config = Config.model_validate(written)
+    assert load_config(write(tmp_path, config_to_yaml(config))) == config
 
 
 CASES = [

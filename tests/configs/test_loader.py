@@ -16,7 +16,6 @@ from tests.configs.texts import MINIMAL, error_of, write
 
 NAMES = st.from_regex(r"\A[A-Za-z0-9_]([A-Za-z0-9._]{0,8}[A-Za-z0-9_])?\Z")
 TEXTS = st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1, max_size=20)
-AXES = st.lists(st.integers(1, 60), min_size=1, max_size=5)
 PLAIN = st.none() | st.booleans() | st.floats(allow_nan=False, allow_infinity=False) | TEXTS
 
 
@@ -31,12 +30,9 @@ def named(of: Any) -> Any:
 MODELS = section(
     {"model": TEXTS.map("org-".__add__)},
     revision=TEXTS,
-    gguf_file=TEXTS,
-    dtype=st.sampled_from(["auto", "bfloat16", "float64", ["float32"], ["float16", "auto"]]),
-    device_map=st.just("auto") | st.dictionaries(TEXTS, st.integers(0, 7), min_size=1, max_size=2),
+    device_map=st.dictionaries(TEXTS, st.integers(0, 7), min_size=1, max_size=2),
     quantization=st.dictionaries(TEXTS, PLAIN, min_size=1, max_size=3),
     attention=st.sampled_from(["sdpa", "kernels-community/flash-attn3", "1e3"]),
-    trust_remote_code=st.booleans(),
 )
 SAMPLING = section(
     {"name": NAMES},
@@ -47,12 +43,9 @@ SAMPLING = section(
 CONFIGS = section(
     {"name": NAMES, "pairs": named(section({"name": NAMES, "target": MODELS | st.just("embedded"), "draft": MODELS}))},
     sampling=named(SAMPLING),
-    grid=section({}, batch_size=AXES, context=AXES, gamma=AXES),
     precision=section({}, max_seconds=st.none() | st.floats(1e-6, 1e9)),
-    draft_sampling=st.sampled_from(["same", ["greedy"], ["same", "greedy"]]),
     seed=st.integers(0, (1 << 63) - 1),
     threads=st.none() | st.integers(1, 64) | st.lists(st.integers(1, 64), min_size=1, max_size=3),
-    mode=st.sampled_from(["compile", ["eager"], ["cuda_graph", "eager"]]),
     limits=section({}, memory=st.none() | st.integers(1, 1 << 60)),
 )
 
@@ -66,12 +59,6 @@ def test_a_configuration_written_out_loads_as_itself(tmp_path_factory: pytest.Te
     assert again == config
     assert config_hash(again) == config_hash(config)
     assert config_to_yaml(again) == config_to_yaml(config)
-
-
-@pytest.mark.parametrize("name", shipped_configs())
-def test_shipped_configurations_survive_the_round_trip(name: str, tmp_path: Path) -> None:
-    config = load_config(name, require_files=True)
-    assert load_config(write(tmp_path, config_to_yaml(config))) == config
 
 
 def test_the_hash_is_of_the_content_not_of_its_form_or_name(tmp_path: Path) -> None:
@@ -129,7 +116,7 @@ def test_the_section_that_decodes_end_to_end_is_written_as_validate() -> None:
 def test_files_of_other_forms(tmp_path: Path, content: bytes, line: str) -> None:
     path = tmp_path / "file.yaml"
     path.write_bytes(content)
-    assert error_of(path).startswith(line)
+    assert str(error_of(path)).startswith(f"{tmp_path}/{line}")
 
 
 def with_files(folder: Path, prompts: str = "mine.jsonl", target: str = "big") -> Path:
@@ -160,10 +147,9 @@ def test_beside_the_file_comes_before_the_working_directory(tmp_path: Path, monk
 def test_only_a_directory_that_is_there_is_a_path_of_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert found(load_config(with_files(tmp_path, target="./big"))) == ("mine.jsonl", "./big")
-    assert error_of(with_files(tmp_path, target="./big"), require_files=True) == (
-        f"file.yaml:5: pairs[0].target: expected embedded or one that exists (looked in {tmp_path}), got './big'"
-        " (and 1 more fault)"
-    )
+    expected = f"expected embedded or one that exists (looked in {tmp_path}), got './big' (and 1 more fault)"
+    error = error_of(with_files(tmp_path, target="./big"), require_files=True)
+    assert str(error) == f"{tmp_path}/file.yaml:5: pairs[0].target: {expected}"
     (tmp_path / "big").touch()
     (tmp_path / "mine.jsonl").touch()
     for target in ("big", "org/name"):
@@ -177,12 +163,17 @@ SPOILERS = st.sampled_from(
 QUICKSTART = shipped_text("quickstart")
 
 
-@settings(max_examples=100)
-@given(st.integers(0, len(QUICKSTART)), st.integers(0, 12), SPOILERS)
-def test_a_spoilt_file_loads_or_gives_one_line(
-    tmp_path_factory: pytest.TempPathFactory, start: int, length: int, spoiler: str
-) -> None:
-    text = QUICKSTART[:start] + spoiler + QUICKSTART[start + length :]
+SPOILT = st.builds(
+    lambda start, length, spoiler: QUICKSTART[:start] + spoiler + QUICKSTART[start + length :],
+    st.integers(0, len(QUICKSTART)),
+    st.integers(0, 12),
+    SPOILERS,
+)
+
+
+@settings(max_examples=200)
+@given(SPOILT | st.text(st.characters(exclude_categories=["Cs"]), max_size=60))
+def test_any_text_loads_or_gives_one_line(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
     path = write(tmp_path_factory.getbasetemp(), text, "spoilt.yaml")
     message = None
     try:

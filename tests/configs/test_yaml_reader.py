@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import math
-import re
 
 import pytest
 from hypothesis import given
@@ -91,13 +90,3 @@ PLAIN = st.recursive(
 @given(PLAIN)
 def test_what_is_written_is_read_back(value: object) -> None:
     assert repr(value_of(dump_yaml(value))) == repr(value)
-
-
-@given(st.text(st.characters(exclude_categories=["Cs"]), max_size=60))
-def test_any_text_is_read_or_refused_in_one_line(text: str) -> None:
-    message = "file.yaml:"
-    try:
-        read_yaml(text, FILE)
-    except ConfigError as error:
-        message = str(error)
-    assert re.match(r"file\.yaml:[^\n]*$", message)

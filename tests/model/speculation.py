@@ -30,7 +30,7 @@ class Pair:
     def proposal(self, last: int) -> Array:
         if not self.greedy_draft:
             return np.asarray(self.draft[last])
-        return np.eye(self.draft.shape[1])[self.draft[last].argmax()]
+        return np.asarray(np.eye(self.draft.shape[1])[self.draft[last].argmax()])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,7 +25,11 @@ def seconds(batch: float, context: float) -> float:
 def cell(batch: int, context: int, **changes: ArrayLike) -> tuple[Point, RoundCosts]:
     """Gammas 1 to 3, of which 2 has no T_verify."""
     t = seconds(batch, context)
-    times_s = {"t_decode_s": t, "t_draft_total_s": [t / 8, t / 4, 3 * t / 8], "t_verify_s": [1.25 * t, np.nan, 1.5 * t]}
+    times_s: dict[str, ArrayLike] = {
+        "t_decode_s": t,
+        "t_draft_total_s": [t / 8, t / 4, 3 * t / 8],
+        "t_verify_s": [1.25 * t, np.nan, 1.5 * t],
+    }
     return Point(batch_size=batch, context=context), made_costs([1, 2, 3], **{**times_s, **changes})
 
 

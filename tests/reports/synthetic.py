@@ -82,19 +82,15 @@ class Shape:
         )
 
     def decode_s(self, batch_size: int, context: int) -> float:
-        """T_decode: 2 % more per row and 10 % more per 1000 tokens of context."""
         return self.t_decode_s * (1 + 0.02 * (batch_size - 1)) * (1 + context / 10_000)
 
     def verify_s(self, batch_size: int, context: int, gamma: int) -> float:
-        """T_verify: a straight line in gamma whose slope depends on the batch size."""
         return self.decode_s(batch_size, context) * (1 + self.verify_slope.get(batch_size, 0.3) * gamma)
 
     def draft_total_s(self, batch_size: int, context: int, gamma: int) -> float:
-        """C(gamma): every step costs `draft_share` of T_decode."""
         return gamma * self.draft_share * self.decode_s(batch_size, context)
 
     def catch_up_s(self, batch_size: int, context: int) -> float:
-        """Delta_2: a tenth of a draft step."""
         return 0.1 * self.draft_total_s(batch_size, context, 1)
 
 
@@ -102,7 +98,7 @@ def build_run(folder: Path, shape: Shape | None = None) -> Path:
     """Write the run directory of `shape` and return it."""
     shape = shape or Shape()
     config = shape.config()
-    with OpenRun.open(folder, config, fresh=False) as run:
+    with OpenRun(folder, config, fresh=False) as run:
         for cell in plan_cells(config):
             for record in _records(shape, cell.axes):
                 run.journal.append(record)

@@ -23,6 +23,7 @@ GRID = [1, 4, 16, 64, 256]
         (formatting.duration, (3660.0,), "1 h 1 min"),
         (formatting.duration, (0.0,), "0.00 ms"),
         (formatting.percent, (0.123,), "12\u202f%"),
+        (formatting.percent, (0.0,), "0\u202f%"),
         (formatting.percent, (1.0,), "100\u202f%"),
         (formatting.percent, (0.004,), "<1\u202f%"),
         (formatting.percent, (0.9991,), ">99\u202f%"),

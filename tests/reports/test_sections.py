@@ -85,8 +85,7 @@ def test_nothing_known_gives_no_block() -> None:
 
 def test_acceptance_has_survival_and_each_step() -> None:
     frames = {("p", "t1"): acceptance_frame(12, 40, 0.7)}
-    setting = Setting(pair="p", mode="eager", sampling="t1", draft_sampling="same", acceptance_rule="ratio")
-    (block,) = acceptance_blocks(acceptance_curves(frames, [setting], SMALL.config()), ["greedy", "t1"])
+    (block,) = acceptance_blocks(acceptance_curves(frames, SMALL.config()), ["greedy", "t1"])
     survival, steps = (panel.svg for panel in block.panels)
     for place in (1, 2, 3):
         assert f"t1, position {place}: {0.7**place:.3f}" in survival

@@ -15,9 +15,7 @@ def curve(**changes: object) -> list[PredictionRow]:
 
 
 def test_acceptance_comes_from_the_recorded_positions() -> None:
-    setting = curve()[0].setting
-    frames = {("p", "t1"): acceptance_frame(12, 40, 0.7)}
-    (one,) = acceptance_curves(frames, [setting, replace(setting, mode="compile")], ONE.config())
+    (one,) = acceptance_curves({("p", "t1"): acceptance_frame(12, 40, 0.7)}, ONE.config())
     assert one.setting.mode == ""
     assert one.survival == pytest.approx([0.7**place for place in range(1, 7)])
     assert one.low == pytest.approx(one.survival), "every prompt is alike"
@@ -29,7 +27,7 @@ def test_acceptance_comes_from_the_recorded_positions() -> None:
 def test_single_prompts_have_no_interval_and_positions_outside_the_support_are_counted() -> None:
     frame = acceptance_frame(1, 40, 0.7)
     frame.loc[::4, ["target_prob", "draft_prob"]] = float("nan")
-    (one,) = acceptance_curves({("p", "t1"): frame}, [curve()[0].setting], ONE.config())
+    (one,) = acceptance_curves({("p", "t1"): frame}, ONE.config())
     assert set(one.low) == {None}
     assert one.texts.null_share == 0.25
 

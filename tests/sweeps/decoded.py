@@ -119,7 +119,7 @@ def key(**changes: Any) -> DecodedKey:
 
 def write_blocks(path: Path, blocks: Mapping[DecodedKey, Sequence[Batch]], gammas: Sequence[int] = (1, 2, 3)) -> None:
     """Keep batches of each cell, under every arm, in a run directory."""
-    log = DecodedLog.open(path)
+    log = DecodedLog(path)
     for point, batches in blocks.items():
         for block, batch in enumerate(batches):
             arms = end_to_end_arms(gammas, batch.policies)

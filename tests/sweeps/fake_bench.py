@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import product
@@ -233,6 +234,7 @@ class FakeBench:
             "prompts.prompts_of_length": lambda prompts, length: [list(prompt) * length for prompt in prompts],
             "environment.collect_environment": lambda: self.environment,
             "environment.use_threads": self.threads.append,
+            "environment.threads_in_use": nullcontext,
         }.items():
             module, _, name = f"specgauge.bench.{where}".rpartition(".")
             setattr(modules.setdefault(module, ModuleType(module)), name, content)

@@ -7,7 +7,7 @@ import math
 import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -21,6 +21,7 @@ from specgauge.sweeps.store.journal import Journal
 from specgauge.sweeps.store.rundir import Run, acceptance_path
 from specgauge.sweeps.store.writer import OpenRun
 
+T = TypeVar("T")
 T_DECODE_S, T_DRAFT_S, CATCH_UP_S, T_VERIFY_S = 1.0, 0.125, 0.0625, 1.25
 ENVIRONMENT: dict[str, Any] = {
     "device": "cpu",
@@ -45,7 +46,7 @@ def config(**changes: Any) -> Config:
 
 def begin(path: Path, made: Config | None = None, *, fresh: bool = False) -> OpenRun:
     """Open a run directory for writing, its environment recorded."""
-    run = OpenRun.open(path, made or config(), fresh=fresh)
+    run = OpenRun(path, made or config(), fresh=fresh)
     try:
         run.check_environment(ENVIRONMENT)
     except BaseException:
@@ -77,6 +78,12 @@ def model_folder(path: Path, shape: Mapping[str, Any], tensors: Mapping[str, Seq
     text = json.dumps(header).encode()
     (path / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + bytes(end))
     return path
+
+
+def known(value: T | None) -> T:
+    """What is not unknown."""
+    assert value is not None
+    return value
 
 
 def exact(value: float | Sequence[float]) -> Any:

@@ -21,6 +21,7 @@ from specgauge.sweeps.estimate import (
 from specgauge.sweeps.model_sizes import ModelSize, PairSizes, read_model_size, read_sizes
 from specgauge.sweeps.plan import plan_cells
 from tests.sweeps import made
+from tests.sweeps.made import known
 from tests.sweeps.test_model_sizes import SHAPE, TENSORS
 
 LAUNCHES = AssumedMachine(name="m", bytes_per_s=1e30, flops_per_s=1e30, launch_s=1.0)
@@ -67,8 +68,7 @@ def test_time_is_counted_in_forwards(folder: Path, monkeypatch: pytest.MonkeyPat
         workload={"prompts": "embedded", "max_new_tokens": 10, "repetitions": 3},
         acceptance={"batch_size": 8},
     )
-    found = time_estimate(config, config.pairs[0], PairSizes(target=ONE, draft=ONE), prompts=20)
-    assert found is not None
+    found = known(time_estimate(config, config.pairs[0], PairSizes(target=ONE, draft=ONE), prompts=20))
     # decode 2, draft 1 + 3 + 1, catch-up 2, three verifies of 2: 15 forwards a sample; prefills 2 a block
     assert found.timing_s[0] == pytest.approx(3 * (2 * 15 + 2), rel=1e-12)
     assert found.timing_s[1] == pytest.approx(10 * 2 * 15 + 5 * 2, rel=1e-12)
@@ -87,8 +87,7 @@ def test_decoding_end_to_end_is_counted_in_forwards(folder: Path, monkeypatch: p
             grid={"batch_size": [1, 4], "context": [16, 64], "gamma": "1:3"},
             validate={"gamma": 2, "context": 16, "max_new_tokens": 10, "max_seconds": None, **verify},
         )
-        seconds = time_estimate(config, config.pairs[0], PairSizes(target=ONE, draft=ONE), prompts=20)
-        assert seconds is not None
+        seconds = known(time_estimate(config, config.pairs[0], PairSizes(target=ONE, draft=ONE), prompts=20))
         return seconds.validation_s
 
     block = 3 * 11 + 2 + 5 * 3 + 2
@@ -149,8 +148,7 @@ def test_a_search_is_estimated_between_its_fewest_gammas_and_all_of_them() -> No
     def timing_s(gamma: object, **precision: Any) -> tuple[float, float]:
         grid = {"batch_size": 1, "context": 64, "gamma": gamma}
         config = made.config(grid=grid, **({"precision": precision} if precision else {}))
-        found = time_estimate(config, config.pairs[0], read_sizes(config)["p"], 10)
-        assert found is not None
+        found = known(time_estimate(config, config.pairs[0], read_sizes(config)["p"], 10))
         return found.timing_s
 
     searched, every, fewest = timing_s({"max": 12, "search": "adaptive"}), timing_s("1:12"), timing_s("1:4")

@@ -13,6 +13,7 @@ import pytest
 from specgauge.configs.pairs import ModelConfig
 from specgauge.sweeps.model_sizes import ModelSize, read_model_size, read_sizes
 from tests.sweeps import made
+from tests.sweeps.made import known
 
 SHAPE = {
     "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "hidden_size": 32, "vocab_size": 100,
@@ -53,8 +54,7 @@ def test_names_of_older_configs_and_nested_ones(tmp_path: Path) -> None:
     assert size_of(made.model_folder(tmp_path / "old", older, {"w": [2, 2]})) == ModelSize(
         parameters=4, dtype="bfloat16", layers=3, kv_heads=2, head_dim=4, vocabulary=10, max_context=64
     )
-    nested = size_of(made.model_folder(tmp_path / "nested", {"text_config": SHAPE}, {"w": [2, 2]}))
-    assert nested is not None
+    nested = known(size_of(made.model_folder(tmp_path / "nested", {"text_config": SHAPE}, {"w": [2, 2]})))
     assert (nested.layers, nested.max_context) == (2, 128)
 
 
@@ -65,8 +65,7 @@ def test_shards_are_added_up(tmp_path: Path) -> None:
     (other / "model.safetensors").rename(folder / "model-2.safetensors")
     index = {"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-    size = size_of(folder)
-    assert size is not None
+    size = known(size_of(folder))
     assert size.parameters == 22
 
 

@@ -14,10 +14,10 @@ from specgauge.model.validate import ShareOfBest
 from specgauge.sweeps.analysis.counted_rounds import CountedBlock
 from specgauge.sweeps.proof import CellProof, main, measured_speeds, proof_text, prove, verdicts
 from specgauge.sweeps.store.rundir import Run
-from tests.sweeps.analysis.test_validated_runs import batch, forced_run, run
+from tests.sweeps.analysis.test_decoded import batch, forced_run, run
 from tests.sweeps.analysis.test_validation import BLOCK
 from tests.sweeps.decoded import key
-from tests.sweeps.made import exact
+from tests.sweeps.made import exact, known
 from tests.sweeps.validation_rows import policy_row, validation_row
 
 
@@ -105,8 +105,7 @@ def requests(blocks: int, expected: Any = lambda *_: (None, None)) -> pd.DataFra
 def test_speeds_are_compared_over_the_blocks_of_every_gamma() -> None:
     """20 tokens in 10 s against 20 in 8 s, in every block alike: no doubt. A block of one γ only does not count."""
     blocks = [block(2, n, 1.0) for n in range(5)] + [block(3, n, 0.8) for n in range(4)]
-    speeds = measured_speeds(blocks, requests(5))
-    assert speeds is not None
+    speeds = known(measured_speeds(blocks, requests(5)))
     assert (speeds.gammas, speeds.prompts.tolist(), speeds.best()) == ((2, 3), [0, 0, 1, 1], 3)
     assert astuple(speeds.share_of_best(2)) == exact([0.8, 0.0, 0.0])
 
@@ -115,8 +114,7 @@ def test_texts_that_say_what_to_expect_of_every_gamma_are_all_used() -> None:
     """Both arms' texts: γ = 2 commits 12 + 14 in 6 + 4 rounds of 1 s, γ = 3 commits 13 + 15 in 5 + 3 of .5 s."""
     blocks = [block(2, 0, 1.0, tokens_per_round=9.0), block(3, 0, 0.5)]
     expected = {2: ([12.0, 13.0], [6.0, 5.0]), 3: ([14.0, 15.0], [4.0, 3.0])}
-    speeds = measured_speeds(blocks, requests(1, lambda _, gamma: expected[gamma]))
-    assert speeds is not None
+    speeds = known(measured_speeds(blocks, requests(1, lambda _, gamma: expected[gamma])))
     assert speeds.committed.tolist() == [[26.0, 28.0]]
     assert speeds.seconds.tolist() == [[10.0, 4.0]]
 
@@ -171,9 +169,8 @@ def test_a_run_is_proved_from_its_files(tmp_path: Path, capsys: pytest.CaptureFi
     for cell in cells:
         assert cell.cost_errors == exact([0.0] * 3)
         assert ([row["tokens"] for row in cell.rows], cell.no_choice) == ([48] * 3, "")
-        assert cell.choice is not None
         assert (cell.recommended_gamma, cell.best_gamma) == (2, 1)
-        assert cell.choice.value == exact(1.46875 / 1.5625)
+        assert known(cell.choice).value == exact(1.46875 / 1.5625)
     assert main([str(path)]) == 1
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("run: p, greedy, batch 1, context 64: cost error mean 0.00 %, worst 0.00 %; acceptance ")

@@ -17,7 +17,7 @@ from specgauge.sweeps.store.rundir import Run
 from specgauge.sweeps.store.schema import ValidationRow
 from tests.sweeps import made
 from tests.sweeps.analysis.test_predictions import T_ROUND_S, S
-from tests.sweeps.made import acceptance_frame, write_run
+from tests.sweeps.made import acceptance_frame, known, write_run
 from tests.sweeps.validation_rows import forced_row, validation_row
 
 GRID: dict[str, Any] = {"batch_size": [1, 4], "context": [64, 256], "gamma": "1:3"}
@@ -117,8 +117,7 @@ def test_what_was_measured_stands_beside_what_was_predicted(
     others = recommend(found, sampling="t1", context=64)
     snapshot("recommend_measured", "\n\n".join(map(recommendations_text, (recommend(found), some, others))) + "\n")
     nearest = recommend(found, sampling="greedy", batch_size=1, context=256)
-    row = nearest.nearest_measured(nearest.entries[0])
-    assert row is not None
+    row = known(nearest.nearest_measured(nearest.entries[0]))
     assert (nearest.entries[0]["recommended_gamma"], row["gamma"]) == (2, 1)
     assert document(nearest)["recommendations"][0]["speedup_measured"] is None
 

@@ -20,7 +20,7 @@ from specgauge.sweeps.analysis.timings import CellTimings, collect_timings
 from specgauge.sweeps.plan import plan_cells
 from specgauge.sweeps.replay import ReplayedCell, replay_run, replays_json, replays_text
 from specgauge.sweeps.store.rundir import ROLLOUTS, Run
-from tests.sweeps.made import acceptance_frame, config, write_run
+from tests.sweeps.made import acceptance_frame, config, known, write_run
 
 TWO = {"two": lambda _: FixedPolicy(gamma=2)}
 
@@ -42,23 +42,20 @@ def only_setting(run: Run) -> RunSetting:
 
 def test_costs_are_the_medians_of_the_parts(tmp_path: Path) -> None:
     one, two = cells(made(tmp_path / "run"))
-    costs = replay_costs(one, None)
-    assert costs is not None
+    costs = known(replay_costs(one, None))
     assert (costs.batch_size, costs.t_decode_s, costs.t_draft_catch_up_s) == (1, 1.0, 0.0625)
     assert costs.t_round_s == (1.0, 1.375, 1.5, 1.625)  # C(γ) = .125 γ, T_verify 1.25
-    slower = replay_costs(two, 0.5)
-    assert slower is not None
+    slower, at_least_verification = known(replay_costs(two, 0.5)), known(replay_costs(one, -9.0))
     assert (slower.batch_size, slower.t_round_s) == (2, (1.5, 1.875, 2.0, 2.125))
+    assert at_least_verification.t_round_s == (1.0, 1.25, 1.25, 1.25)
 
 
 def test_between_measured_gammas_verification_is_linear_up_to_the_largest_with_times(tmp_path: Path) -> None:
     whole = config(grid={"batch_size": 1, "context": 64, "gamma": [1, 3]})
-    costs = replay_costs(cells(write_run(tmp_path / "run", whole, {}, scale={"verify:3": 2.0}))[0], None)
-    assert costs is not None
+    costs = known(replay_costs(cells(write_run(tmp_path / "run", whole, {}, scale={"verify:3": 2.0}))[0], None))
     assert costs.t_round_s == (1.0, 0.125 + 1.25, 0.25 + 1.875, 0.375 + 2.5)
     broken = {(1, 64, "verify:3"): ("oom", "out of memory")}
-    capped = replay_costs(cells(write_run(tmp_path / "oom", config(), {}, broken=broken))[0], None)
-    assert capped is not None
+    capped = known(replay_costs(cells(write_run(tmp_path / "oom", config(), {}, broken=broken))[0], None))
     assert capped.gamma_max == 2
     assert replay_costs(cells(write_run(tmp_path / "none", whole, {}, only=set()))[0], None) is None
 
@@ -77,8 +74,7 @@ def test_rollouts_of_the_setting_are_taken_where_there_are_any(tmp_path: Path) -
     assert rollouts_of(run, setting) is None
     assert replayed_texts(run, setting, context=64, gamma_max=3).chains.off_path == "assumed"
     write_rollouts(run.path / ROLLOUTS)
-    rollouts = rollouts_of(run, setting)
-    assert rollouts is not None
+    rollouts = known(rollouts_of(run, setting))
     assert rollouts.top_prob.tolist() == [0.25, 0.5, 0.75]
     texts = replayed_texts(run, setting, context=64, gamma_max=3)
     assert texts.chains.off_path == "measured"
@@ -108,13 +104,10 @@ def test_each_cell_is_replayed_at_its_own_costs(tmp_path: Path) -> None:
     assert len(told) == 2
     assert told[0] == "pair p, eager, sampling greedy (drafts same, rule ratio), batch 1, context 64"
     for cell in found:
-        assert cell.result is not None
         # 8 positions, all accepted: 2 and a bonus, 2 and a bonus after a catch-up, 1 and a bonus after another
-        seconds = 1.5 + (1.5 + 0.0625) + (1.375 + 0.0625)
-        assert cell.result.policies["two"].speedup.value == pytest.approx(8 / seconds)
-        assert cell.result.best_fixed_gamma == 3
-        assert cell.result.off_path == "assumed"
-        assert cell.t_overhead_s is None
+        result, seconds = known(cell.result), 1.5 + (1.5 + 0.0625) + (1.375 + 0.0625)
+        assert result.policies["two"].speedup.value == pytest.approx(8 / seconds)
+        assert (result.best_fixed_gamma, result.off_path, cell.t_overhead_s) == (3, "assumed", None)
     assert len(replays(run, batch_size=2)) == 1
 
 
@@ -171,13 +164,11 @@ def test_lookups_are_replayed_from_where_rounds_start(tmp_path: Path) -> None:
     )
     run = write_run(tmp_path / "run", whole, {"greedy": frame})
     texts = replayed_texts(run, only_setting(run), context=64, gamma_max=3)
-    assert texts.lookups is not None
-    assert (texts.lookups.offered == 3).all()
+    assert (known(texts.lookups).offered == 3).all()
     assert texts.top_probs == pytest.approx(np.full((4, 8), 2 / 3))
     (cell,) = replays(run)
-    assert cell.result is not None
-    assert (cell.result.best_fixed_gamma, cell.result.off_path) == (2, "measured")
-    seconds = 1.5 + 1.5 + 1.375
-    assert cell.result.policies["two"].speedup.value == pytest.approx(8 / seconds)
-    assert cell.result.bound_oracle_speedup == pytest.approx(8 / seconds)
+    result, seconds = known(cell.result), 1.5 + 1.5 + 1.375
+    assert (result.best_fixed_gamma, result.off_path) == (2, "measured")
+    assert result.policies["two"].speedup.value == pytest.approx(8 / seconds)
+    assert result.bound_oracle_speedup == pytest.approx(8 / seconds)
     assert "is assumed" not in replays_text([cell])

@@ -16,7 +16,6 @@ from contextlib import contextmanager
 import typer
 
 from specgauge.exits import BAD_INPUT, DEBUG_VARIABLE, FAILED, INTERRUPTED, READER_LEFT, debug_by_environment
-from specgauge.sweeps.text_table import printable
 
 PROGRAM = "specgauge"
 DEBUG_OPTION = "--debug"
@@ -82,8 +81,7 @@ def tell(error: BaseException, *, debug: bool) -> int:
     if debug:
         traceback.print_exception(error, file=sys.stderr)
     code, message = _code_and_message(error)
-    one_line = " ".join(line.strip() for line in message.splitlines() if line.strip())
-    print(f"{PROGRAM}: {printable(one_line)}", file=sys.stderr)
+    print(f"{PROGRAM}: {_one_line(message)}", file=sys.stderr)
     return code
 
 
@@ -121,3 +119,9 @@ def _os_message(error: OSError) -> str:
         return str(error)
     places = [str(place) for place in (error.filename, error.filename2) if place is not None]
     return ": ".join([*places, error.strerror])
+
+
+def _one_line(message: str) -> str:
+    """The message without line breaks, and with what a terminal would obey made visible."""
+    text = " ".join(line.strip() for line in message.splitlines() if line.strip())
+    return "".join(character if character.isprintable() else ascii(character)[1:-1] for character in text)

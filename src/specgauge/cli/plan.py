@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -84,15 +85,12 @@ def plan_pair(
     Raises:
         ValueError: an unknown name, models that do not fit the machine's devices, or an alpha outside [0, 1].
     """
-    models = [
-        None if shape is None else deployment(shape, hardware, tensor_parallel=tensor_parallel, dtype=dtype)
-        for shape in (target, draft)
-    ]
-    assert models[0] is not None
-    source = cost_source("roofline", target=models[0], draft=models[1])
+    on_machine = partial(deployment, hardware=hardware, tensor_parallel=tensor_parallel, dtype=dtype)
+    target_model, draft_model = on_machine(target), None if draft is None else on_machine(draft)
+    source = cost_source("roofline", target=target_model, draft=draft_model)
     bandwidth = load_hardware(hardware).memory_bandwidth_bytes_per_s
     probed = bandwidth is not None and bandwidth.source.startswith("specgauge.bench.probe")
-    card, compute = models[0].hardware, models[0].precision.compute
+    card, compute = target_model.hardware, target_model.precision.compute
     accepted = profile_from_alpha(alpha).at(gammas)
     return {
         "provenance": Provenance.PREDICTED.label,
@@ -104,11 +102,11 @@ def plan_pair(
             "peak_flops_per_s": card.peak(compute),
             "compute_dtype": compute,
         },
-        "target": _model_document(models[0]),
-        "draft": None if models[1] is None else _model_document(models[1]),
+        "target": _model_document(target_model),
+        "draft": None if draft_model is None else _model_document(draft_model),
         "alpha": float(alpha),
         "rows": [
-            _plan_row(source, models[0], models[1], accepted, batch, context)
+            _plan_row(source, target_model, draft_model, accepted, batch, context)
             for batch in batch_sizes
             for context in contexts
         ],

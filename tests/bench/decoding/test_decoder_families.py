@@ -130,6 +130,6 @@ def test_the_embedded_pair_writes_what_transformers_generates_but_for_ties_of_th
     theirs = generated(pair.target, prompts, NEW_EMBEDDED)
     for gamma in (1, 8):
         found = decode(pair.target, pair.draft_model, prompts=prompts, gamma=gamma, new=NEW_EMBEDDED)
-        for whole in (ours, theirs):
-            for place in divergences(pair.target, whole, found.texts, GREEDY):
+        for texts in (ours, theirs):
+            for place in divergences(pair.target, texts, found.texts, GREEDY):
                 assert place.is_tie, place.line()

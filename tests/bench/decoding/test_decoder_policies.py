@@ -19,7 +19,7 @@ from specgauge.bench.decoding.sampling import Draws
 from specgauge.bench.models.pair import LoadedModel
 from specgauge.model.acceptance.renewal import text_ends
 from specgauge.model.policies.feedback import GammaTunePolicy, HeuristicPolicy
-from specgauge.model.policies.policy import GammaPolicy, RoundPolicy
+from specgauge.model.policies.policy import GammaPolicy
 from specgauge.model.policies.stopping import AdaEdlPolicy, SvipPolicy
 from specgauge.model.replay.rounds import ReplayBatches, ReplayCosts
 from specgauge.model.replay.texts import ReplayTexts, Rollouts, replay_texts
@@ -271,7 +271,7 @@ def written(
 @pytest.mark.parametrize("name", sorted(POLICIES.keys() - {"fixed"}))
 def test_the_distribution_stays_the_targets_under_every_policy(name: str) -> None:
     """Five rows a call, in which the policy drafts now more and now fewer."""
-    for_short_texts: dict[str, RoundPolicy] = {
+    for_short_texts: dict[str, GammaPolicy] = {
         "heuristic": HeuristicPolicy(start=2, cap=4),
         "gammatune": GammaTunePolicy(start=2, cap=4),
         "svip": SvipPolicy(threshold=0.97, cap=3),

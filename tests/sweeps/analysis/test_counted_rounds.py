@@ -24,7 +24,7 @@ from specgauge.sweeps.analysis.timings import CellTimings, collect_timings
 from specgauge.sweeps.plan import plan_cells
 from tests.sweeps import made
 from tests.sweeps.decoded import Batch
-from tests.sweeps.made import CATCH_UP_S, T_DECODE_S, T_DRAFT_S, T_VERIFY_S, write_run
+from tests.sweeps.made import CATCH_UP_S, T_DECODE_S, T_DRAFT_S, T_VERIFY_S, known, write_run
 
 TWELVE = Batch(max_new_tokens=12, overhead_s=1 / 16)
 
@@ -187,21 +187,17 @@ def cells(path: Path, **troubles: Any) -> Sequence[CellTimings]:
 
 
 def test_the_table_holds_medians(tmp_path: Path) -> None:
-    found = measured_costs(cells(tmp_path / "run", scale={"draft_catch_up": 0.5}))
-    assert found is not None
+    found = known(measured_costs(cells(tmp_path / "run", scale={"draft_catch_up": 0.5})))
     at = found.costs(1, [64, 65], [1, 2, 3])
-    assert at.t_draft_catch_up_s is not None
-    assert (at.t_decode_s.tolist(), at.t_draft_catch_up_s.tolist()) == ([1.0, 1.0], [0.0, 0.0])
+    assert (at.t_decode_s.tolist(), known(at.t_draft_catch_up_s).tolist()) == ([1.0, 1.0], [0.0, 0.0])
     assert at.t_draft_total_s.tolist() == [[0.125, 0.25, 0.375]] * 2
     assert at.t_verify_s.tolist() == [[1.25] * 3] * 2
     cell = cells(tmp_path / "noisy")[0]
     falling = replace(cell.arms["draft"], blocks={0: np.array([[0.25, 0.125, 0.5]])})
-    costs = measured_costs([CellTimings(cell=cell.cell, arms={**cell.arms, "draft": falling})])
-    assert costs is not None
+    costs = known(measured_costs([CellTimings(cell=cell.cell, arms={**cell.arms, "draft": falling})]))
     assert costs.cells.t_draft_total_s.tolist() == [[[0.25, 0.25, 0.5]]]
     out_of_memory = {(1, 65, arm): ("oom", "full") for arm in ("decode", "draft", "draft_catch_up")}
-    some = measured_costs(cells(tmp_path / "some", broken=out_of_memory))
-    assert some is not None
+    some = known(measured_costs(cells(tmp_path / "some", broken=out_of_memory)))
     assert some.contexts.tolist() == [64]
     everywhere = {(1, context, "decode"): ("oom", "full") for context in (64, 65)}
     assert measured_costs(cells(tmp_path / "none", broken=everywhere)) is None

@@ -13,7 +13,7 @@ from specgauge.sweeps.plan import Cell
 from specgauge.sweeps.store.rundir import Run
 from tests.sweeps import made
 from tests.sweeps.decoded import key
-from tests.sweeps.made import acceptance_frame, exact, write_run
+from tests.sweeps.made import acceptance_frame, exact, known, write_run
 
 GRID = {"batch_size": 1, "context": [64, 96, 128], "gamma": "1:2"}
 
@@ -35,8 +35,7 @@ def only_setting(path: Path, frame: pd.DataFrame, made_of: Config | None = None)
 
 
 def omega(setting: RunSetting, context: int) -> list[float]:
-    rounds = setting.acceptance_at(context)
-    assert rounds is not None
+    rounds = known(setting.acceptance_at(context))
     return [float(value) for value in rounds.tokens_per_round[0]]
 
 
@@ -44,8 +43,7 @@ def test_texts_that_start_at_a_context_answer_for_it(tmp_path: Path) -> None:
     """Ω(1) = 1 + a, Ω(2) = 1 + a + a²."""
     run, setting = only_setting(tmp_path / "run", from_two_lengths())
     assert sorted(setting.starting_at) == [64, 128]
-    rounds = setting.acceptance_at(128)
-    assert rounds is not None
+    rounds = known(setting.acceptance_at(128))
     assert rounds.prompts == (4, 5, 6, 7)
     assert rounds.full_acceptance[0].tolist() == exact([0.25, 0.0625])
     found = {(row["context"], row["gamma"]): row for row in predict(run).rows}
@@ -67,8 +65,7 @@ def test_other_contexts_take_all_texts(tmp_path: Path) -> None:
     _, setting = only_setting(tmp_path / "run", frame)
     assert (omega(setting, 64), omega(setting, 128)) == (exact([2.0, 3.0]), exact([1.0, 1.0]))
     assert setting.rounds_at(96) is setting.rounds
-    assert setting.rounds is not None
-    assert setting.rounds.acceptance.prompts == tuple(range(8))
+    assert known(setting.rounds).acceptance.prompts == tuple(range(8))
     assert omega(setting, 96) == exact([31 / 23, 1.5])
 
 

@@ -23,6 +23,7 @@ from specgauge.sweeps.analysis.validation import (
 )
 from specgauge.sweeps.store.schema import DecodedKey
 from tests.sweeps.decoded import Batch, key
+from tests.sweeps.made import known
 from tests.sweeps.validation_rows import forced_row, validation_row
 
 BLOCK = CountedBlock(
@@ -117,9 +118,8 @@ def error(decoded: pd.DataFrame, *, gamma_max: int = 2, limit: int = 12) -> Rati
 
 def test_acceptance_error_is_by_prompt() -> None:
     """Predicted: prompts 3 and 5 commit 17 in 8 rounds. Decoded: both 11 tokens in the 5 rounds of 12 tokens."""
-    found = error(rounds(Batch(prompts=(3, 5), max_new_tokens=12)))
+    found = known(error(rounds(Batch(prompts=(3, 5), max_new_tokens=12))))
     assert found == ratio_error({3: (8.0, 4.0), 5: (9.0, 4.0)}, {3: (11.0, 5.0), 5: (11.0, 5.0)})
-    assert found is not None
     assert (found.first, found.second) == (17 / 8, 11 / 5)
     assert found.value == pytest.approx(17 / 8 / (11 / 5) - 1, rel=1e-14)
     # repetitions of a prompt are one cluster
@@ -130,11 +130,9 @@ def test_acceptance_error_is_by_prompt() -> None:
 def test_acceptance_is_counted_where_gamma_was_not_shrunk_and_the_largest_has_room() -> None:
     """Starts at 1, 4, 5, 8, 9: with 7 positions left (of 11 after the first) those at 1, 4 and 5."""
     decoded = rounds(Batch(prompts=(3,), max_new_tokens=12))
-    with_room = error(decoded, gamma_max=7)
-    assert with_room is not None
+    with_room = known(error(decoded, gamma_max=7))
     assert with_room.second == 7 / 3
-    shrunk = error(decoded.assign(gamma=decoded["gamma"].where(decoded["round"] > 0, 1)))
-    assert shrunk is not None
+    shrunk = known(error(decoded.assign(gamma=decoded["gamma"].where(decoded["round"] > 0, 1))))
     assert shrunk.second == 8 / 4
     assert error(decoded, gamma_max=12) is error(decoded[decoded["gamma_asked"] == 0]) is error(decoded[:0]) is None
 
@@ -177,19 +175,15 @@ def test_measured_intervals_cover_as_often_as_they_say() -> None:
 
 
 def test_errors_are_means_and_worst_of_absolute_values() -> None:
-    found = summarise(
-        [
-            validation_row(error=0.1, cost_error=-0.03),
-            validation_row(gamma=3, error=-0.02, cost_error=0.01),
-            validation_row(context=256, error=0.03, cost_error=0.02),
-        ]
-    )
-    assert found is not None
+    rows = [
+        validation_row(error=0.1, cost_error=-0.03),
+        validation_row(gamma=3, error=-0.02, cost_error=0.01),
+        validation_row(context=256, error=0.03, cost_error=0.02),
+    ]
+    found = known(summarise(rows))
     assert (found.cells, found.rows, found.forced) == (2, 3, 0)
-    assert found.speedup is not None
-    assert found.cost is not None
-    assert (found.speedup.mean, found.speedup.worst) == pytest.approx((0.05, 0.1))
-    assert (found.cost.mean, found.cost.worst) == pytest.approx((0.02, 0.03))
+    assert vars(known(found.speedup)) == pytest.approx({"mean": 0.05, "worst": 0.1, "count": 3})
+    assert vars(known(found.cost)) == pytest.approx({"mean": 0.02, "worst": 0.03, "count": 3})
 
 
 @pytest.mark.parametrize(
@@ -197,15 +191,14 @@ def test_errors_are_means_and_worst_of_absolute_values() -> None:
     [(-0.1, 0.1, 1), (0.01, 0.1, 0), (-0.2, -0.01, 0), (0.0, 0.1, 1), (1e-12, 0.1, 1), (-0.1, 0.0, 1)],
 )
 def test_an_interval_holds_zero_up_to_rounding(low: float, high: float, holds: int) -> None:
-    found = summarise([validation_row(acceptance_error_low=low, acceptance_error_high=high)])
-    assert found is not None
+    found = known(summarise([validation_row(acceptance_error_low=low, acceptance_error_high=high)]))
     assert (found.acceptance_provenance, found.acceptance_agrees) == (1, holds)
 
 
 def test_what_is_unknown_is_not_counted() -> None:
     lacking = dict.fromkeys(("acceptance_error_low", "acceptance_error_high", "rounds_agree", "speedup_whole"))
-    found = summarise([validation_row(**lacking), validation_row(gamma=3, rounds_agree=False, speedup_whole=0.9)])
-    assert found is not None
+    rows = [validation_row(**lacking), validation_row(gamma=3, rounds_agree=False, speedup_whole=0.9)]
+    found = known(summarise(rows))
     assert (found.acceptance_provenance, found.rounds_known, found.rounds_agree) == (1, 1, 0)
     assert (found.whole_low, found.whole_high) == (0.9, 0.9)
 
@@ -224,13 +217,11 @@ def test_the_line_and_the_mapping_say_the_same(snapshot: Callable[[str, str], No
     assert summarise([]) is None
     lines = []
     for name, rows in CASES.items():
-        found = summarise(rows)
-        assert found is not None
+        found = known(summarise(rows))
         content = json.loads(json.dumps(found.as_mapping(), allow_nan=False))
         assert (content["text"], content["rows"]) == (found.text(), len(rows))
         lines.append(f"{name}: {found.text()}")
-    forced = summarise([forced_row(cost_error=None)])
-    assert forced is not None
+    forced = known(summarise([forced_row(cost_error=None)]))
     content = forced.as_mapping()
     assert (content["forced"], content["speedup_error_mean"], content["cost_error_worst"]) == (1, None, None)
     snapshot("validation_summary", "\n".join([*lines, ""]))

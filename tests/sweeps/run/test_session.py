@@ -16,14 +16,7 @@ from specgauge.model.arms import arm_names
 from specgauge.sweeps.model_sizes import ModelSize, PairSizes
 from specgauge.sweeps.plan import plan_cells
 from specgauge.sweeps.run import runner, session, worker
-from specgauge.sweeps.run.session import (
-    ALL_TOO_LARGE,
-    OUT_OF_TIME,
-    Deadline,
-    PairOutcome,
-    PairPrompts,
-    timing_left_s,
-)
+from specgauge.sweeps.run.session import ALL_TOO_LARGE, OUT_OF_TIME, Deadline, PairOutcome, PairPrompts, timing_left_s
 from specgauge.sweeps.run.worker import work
 from specgauge.sweeps.store.checkpoint import Label
 from specgauge.sweeps.store.rundir import Run, prompt_rows
@@ -168,7 +161,7 @@ def test_a_pairs_own_threads_are_in_use_and_noted(
         return loaded
 
     environment, models = (sys.modules[f"specgauge.bench.{name}"] for name in ("environment", "models.pair"))
-    monkeypatch.setattr(environment, "threads_in_use", in_use, raising=False)
+    monkeypatch.setattr(environment, "threads_in_use", in_use)
     monkeypatch.setattr(models, "pair_in_mode", in_mode)
     bench.measure_pair(tmp_path / "run", made.config(pairs=[pair]))
     lines = Run.open(tmp_path / "run").journal()

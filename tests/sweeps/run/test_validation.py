@@ -173,7 +173,7 @@ def test_a_cell_that_fails_loses_no_other(tmp_path: Path, bench: FakeBench) -> N
     made_of = config(prompts=6)
     reasons, _ = decode(tmp_path / "run", made_of)
     assert reasons == {LARGER: "failed: RuntimeError: odd"}
-    log = DecodedLog.open(tmp_path / "run")
+    log = DecodedLog(tmp_path / "run")
     assert [log.blocks(key(batch_size=b, start_context=s)) for b, s in POINTS] == [6, 6, 3, 1]
     bench.before_decoding = lambda _: None
     bench.decoded.clear()
@@ -344,7 +344,7 @@ def test_seconds_count_over_interruptions(tmp_path: Path, bench: FakeBench) -> N
     with interrupted(bench, after=len(ARMS)):
         decode(tmp_path / "run", made_of)
     reasons, heard = decode(tmp_path / "run", made_of)
-    assert (DecodedLog.open(tmp_path / "run").blocks(key()), heard.stage.limits) == (
+    assert (DecodedLog(tmp_path / "run").blocks(key()), heard.stage.limits) == (
         3,
         Limits(work_s=42 - 41.875 / 2, least=1),
     )

@@ -21,17 +21,7 @@ from specgauge.sweeps.store.files import StorageError
 from specgauge.sweeps.store.rundir import Run
 from specgauge.sweeps.store.writer import OpenRun
 from tests.sweeps import made, odd_workers
-from tests.sweeps.apart import (
-    CONFIG,
-    FIRST,
-    PATIENCE_S,
-    SECOND,
-    by_cell,
-    is_alive,
-    measured,
-    wait_for,
-    worker_of,
-)  # fmt: skip
+from tests.sweeps.apart import CONFIG, FIRST, PATIENCE_S, SECOND, by_cell, is_alive, measured, wait_for, worker_of
 from tests.sweeps.fake_bench import FakeBench
 
 
@@ -99,7 +89,7 @@ def test_a_worker_does_not_outlive_who_started_it(paused: Paused) -> None:
     process.communicate(timeout=PATIENCE_S)
     wait_for(lambda: not (run / MARK).exists())  # it ended as after Ctrl-C, not by a signal
     wait_for(lambda: not is_alive(worker_pid))
-    with OpenRun.open(run, CONFIG, fresh=False) as opened:
+    with OpenRun(run, CONFIG, fresh=False) as opened:
         assert {line.cell for line in opened.journal.lines} == {FIRST.id}
 
 

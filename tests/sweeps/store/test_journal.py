@@ -2,6 +2,7 @@ import json
 import math
 import re
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +23,14 @@ def record(block: int = 0, *, arm: str = "decode", status: str = "ok", **more: A
 
 
 def write(path: Path, blocks: int) -> None:
-    with Journal.open(path, config=CONFIG) as journal:
+    with closing(Journal(path, config=CONFIG)) as journal:
         for block in range(blocks):
             journal.append(record(block))
 
 
 def test_lines_come_back_as_written(tmp_path: Path) -> None:
     path = tmp_path / "cells.jsonl"
-    with Journal.open(path, config=CONFIG) as journal:
+    with closing(Journal(path, config=CONFIG)) as journal:
         written = journal.append(record(3, arm="verify:4", first_call_s=0.75, warmup_s=[[1.0]], notes={"hot": True}))
     (line,) = read_journal(path).lines
     assert line == written
@@ -42,7 +43,7 @@ def test_lines_come_back_as_written(tmp_path: Path) -> None:
 
 
 def test_done_means_a_result(tmp_path: Path) -> None:
-    with Journal.open(tmp_path / "j", config=CONFIG) as journal:
+    with closing(Journal(tmp_path / "j", config=CONFIG)) as journal:
         for block, status in enumerate(["ok", "oom", "skipped", "failed", "killed"]):
             journal.append(record(block, status=status))
         assert [journal.done(CELL, "decode", block) for block in range(6)] == [True, True, True, False, False, False]
@@ -64,7 +65,7 @@ def test_a_journal_cut_anywhere_opens_with_its_whole_lines(tmp_path_factory: pyt
     whole = content[: content[:cut].rfind(b"\n") + 1]
     found = read_journal(path)
     assert ([line.block for line in found.lines], found.torn_bytes) == ([*range(whole.count(b"\n"))], cut - len(whole))
-    with Journal.open(path, config=CONFIG) as journal:
+    with closing(Journal(path, config=CONFIG)) as journal:
         assert path.read_bytes() == whole
         journal.append(record(9))
     assert read_journal(path).lines[-1].block == 9
@@ -94,7 +95,7 @@ def test_damage_in_the_middle_names_the_line(tmp_path: Path, snapshot: Callable[
     for middle in DAMAGES:
         path.write_bytes(first + middle + b"\n" + last)
         with pytest.raises(ValueError, match=r"^[^\n]+$") as error:
-            Journal.open(path, config=CONFIG)
+            Journal(path, config=CONFIG)
         line = str(error.value).replace(f"{path}", path.name)
         assert line.startswith(f"{path.name}, line 2")
         told.append(re.sub(r"not JSON: .*?;|maximum recursion.*?;", "not JSON: …;", line))
@@ -107,10 +108,10 @@ def test_what_is_refused_leaves_the_journal_as_it_is(tmp_path: Path) -> None:
     write(path, 1)
     kept = path.read_bytes()
     with pytest.raises(ValueError, match=r"line 1: .* config 0123456789ab, this run's is ba9876543210; .*--fresh"):
-        Journal.open(path, config="ba9876543210")
-    with Journal.open(path, config=CONFIG) as journal:
+        Journal(path, config="ba9876543210")
+    with closing(Journal(path, config=CONFIG)) as journal:
         with pytest.raises(ValueError, match="another specgauge process is writing this run"):
-            Journal.open(path, config=CONFIG)
+            Journal(path, config=CONFIG)
         for value in (math.nan, math.inf):
             with pytest.raises(ValueError, match=r"refused a line, samples_s\[0\]\[0\]: expected a finite number"):
                 journal.append(record(1, samples_s=[[value]]))
@@ -119,6 +120,6 @@ def test_what_is_refused_leaves_the_journal_as_it_is(tmp_path: Path) -> None:
         assert len(read_journal(path).lines) == len(journal.lines) == 1
     assert path.read_bytes() == kept
     with pytest.raises(ValueError, match="cannot open it for writing: Is a directory"):
-        Journal.open(tmp_path, config=CONFIG)
+        Journal(tmp_path, config=CONFIG)
     with pytest.raises(ValueError, match="cannot read the journal: No such file"):
         read_journal(tmp_path / "absent")

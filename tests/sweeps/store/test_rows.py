@@ -16,13 +16,7 @@ import pytest
 
 from specgauge.sweeps.store.rows import columns, frame_of, plain, read_csv, write_csv, write_table
 from specgauge.sweeps.store.rundir import Run, read_environment
-from specgauge.sweeps.store.schema import (
-    AcceptanceRow,
-    Interval,
-    PredictionRow,
-    RecommendationRow,
-    ValidationRow,
-)
+from specgauge.sweeps.store.schema import AcceptanceRow, Interval, PredictionRow, RecommendationRow, ValidationRow
 from specgauge.sweeps.store.tables import add_rollouts, keep_tuned, read_decoded, read_rollouts, read_tuned
 from tests.sweeps import made
 from tests.sweeps.decoded import Batch, key, write_blocks

@@ -47,7 +47,7 @@ def content(path: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
 
 def test_what_is_kept_comes_back_with_its_types(tmp_path: Path) -> None:
     arms = ("generate", "speculate:3")
-    log = DecodedLog.open(tmp_path)
+    log = DecodedLog(tmp_path)
     keep(log, 0, arms=arms)
     keep(log, 1, arms=arms)
     where = {**vars(key()), "block": 1}
@@ -67,13 +67,13 @@ def test_what_is_kept_comes_back_with_its_types(tmp_path: Path) -> None:
 def test_a_kept_block_is_found_again_with_its_gammas_and_seconds(tmp_path: Path) -> None:
     """Two rows of 5 tokens under plain (4 steps of 1 s) and generate (the same), with a prefill of 1/2 s each."""
     third = key(pair="q", batch_size=4, start_context=128, sampling="t1")
-    log = DecodedLog.open(tmp_path)
+    log = DecodedLog(tmp_path)
     assert log.spent_s("p") == 0.0
     keep(log, 0, arms=("plain", "generate"))
     keep(log, 2, arms=("speculate:3", "speculate:1"))
     speculating_s = sum(SHORT.requests(f"speculate:{gamma}")[0]["seconds"] for gamma in (1, 3))
     keep(log, 0, third)
-    for found in (log, DecodedLog.open(tmp_path)):
+    for found in (log, DecodedLog(tmp_path)):
         assert [found.has(key(), block) for block in range(4)] == [True, False, True, False]
         assert [found.blocks(place) for place in (key(), third, key(pair="r"))] == [2, 1, 0]
         assert (found.gammas(key()), found.gammas(third), found.gammas(key(pair="r"))) == ((1, 3), (), ())
@@ -89,7 +89,7 @@ def test_without_rounds_the_tables_have_their_columns(tmp_path: Path) -> None:
     assert (list(requests.columns), list(rounds.columns)) == (list(columns(RequestRow)), list(columns(RoundRow)))
     assert (requests.empty, rounds.empty, list(tmp_path.iterdir())) == (True, True, [])
     one = Batch(max_new_tokens=1)
-    DecodedLog.open(tmp_path).append(key(), 0, one.requests("plain"), one.rounds("plain"))
+    DecodedLog(tmp_path).append(key(), 0, one.requests("plain"), one.rounds("plain"))
     requests, rounds = read_decoded(tmp_path)
     assert (requests["tokens"].map(len).tolist(), rounds.empty) == ([1], True)
     assert list(rounds.columns) == list(columns(RoundRow))
@@ -99,7 +99,7 @@ def test_without_rounds_the_tables_have_their_columns(tmp_path: Path) -> None:
 def test_stopped_between_the_two_writes_the_block_is_decoded_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
 ) -> None:
-    log = DecodedLog.open(tmp_path)
+    log = DecodedLog(tmp_path)
     keep(log, 0)
 
     def killed(path: Path, row_type: type[Any], table: pa.Table) -> None:
@@ -114,14 +114,14 @@ def test_stopped_between_the_two_writes_the_block_is_decoded_again(
     requests, rounds = content(tmp_path)
     assert ({row["block"] for row in requests}, {row["block"] for row in rounds}) == ({0}, {0, 1})
     assert set(read_decoded(tmp_path)[1]["block"]) == {0}
-    for found in (log, DecodedLog.open(tmp_path)):
+    for found in (log, DecodedLog(tmp_path)):
         assert [found.has(key(), block) for block in (0, 1)] == [True, False]
     keep(log, 1)
     requests, rounds = content(tmp_path)
     assert [(row["block"], row["arm"]) for row in requests] == [(0, "plain")] * 2 + [(1, "plain")] * 2
     assert {(row["block"], row["arm"]) for row in rounds} == {(0, "plain"), (1, "plain")}
     (tmp_path / REQUESTS).unlink()  # as if killed before the first
-    assert not DecodedLog.open(tmp_path).has(key(), 0)
+    assert not DecodedLog(tmp_path).has(key(), 0)
     assert all(frame.empty for frame in read_decoded(tmp_path))
 
 

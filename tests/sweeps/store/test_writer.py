@@ -67,7 +67,7 @@ def test_the_same_config_resumes_the_run_whatever_its_name(path: Path) -> None:
 def test_another_config_is_refused_and_the_field_named(path: Path, changes: dict[str, Any], found: str) -> None:
     before = {name: (path / name).read_bytes() for name in ("config.yaml", "cells.jsonl", "environment.json")}
     with pytest.raises(ValueError, match=rf"^{path}: holds a run of another config: {found}.*--fresh .*--out$"):
-        OpenRun.open(path, made.config(**changes), fresh=False)
+        OpenRun(path, made.config(**changes), fresh=False)
     assert {name: (path / name).read_bytes() for name in before} == before
 
 
@@ -90,7 +90,7 @@ def test_only_a_run_with_results_keeps_its_config_and_machine(tmp_path: Path) ->
     opened(tmp_path / "made")
     opened(tmp_path / "made", seed=7)
     assert load_config(tmp_path / "made" / "config.yaml").seed == 7
-    with OpenRun.open(tmp_path / "made", made.config(seed=7), fresh=False) as run:
+    with OpenRun(tmp_path / "made", made.config(seed=7), fresh=False) as run:
         run.check_environment({**made.ENVIRONMENT, "device": "H200"})
     assert json.loads((tmp_path / "made" / "environment.json").read_text())["device"] == "H200"
     (tmp_path / "made" / "acceptance" / "p--greedy.parquet").write_bytes(b"")
@@ -153,7 +153,7 @@ def test_what_cannot_be_a_run_is_refused_and_left_alone(
             pytest.skip("this user can write anywhere")
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(ValueError, match=rf"^{re.escape(str(tmp_path / out))}: {found}$"):
-        OpenRun.open(tmp_path / out, made.config(), fresh=fresh)
+        OpenRun(tmp_path / out, made.config(), fresh=fresh)
     assert sorted(tmp_path.rglob("*")) == before
 
 
@@ -167,7 +167,7 @@ def test_what_cannot_be_a_run_is_refused_and_left_alone(
     ],
 )
 def test_another_machine_is_refused(path: Path, changes: dict[str, Any], found: str) -> None:
-    with OpenRun.open(path, made.config(), fresh=False) as run:
+    with OpenRun(path, made.config(), fresh=False) as run:
         run.check_environment({**made.ENVIRONMENT, "commit": "another", "temperature_c": 50})
         with pytest.raises(ValueError, match=f"measured with {found}; start anew with --fresh"):
             run.check_environment({**made.ENVIRONMENT, **changes})
