@@ -165,7 +165,7 @@ GENERATED: dict[str, tuple[str, Callable[[], str]]] = {
 }
 """Pages with a generated end: the heading it stands under, and what writes it."""
 
-LANGUAGES = {"sh", "console", "text", "yaml", "mermaid"}
+LANGUAGES = {"sh", "console", "text", "yaml", "mermaid", "python"}
 PLACEHOLDERS = {"CONFIG": "quickstart", "RUN": "runs/small"}
 SET_UP = ("python3 -m venv ", ".venv/bin/pip install -q -c constraints.txt -e ", ". .venv/bin/activate", "bash .ci/run")
 CHECKS = (ROOT / ".ci" / "run").read_text(encoding="utf-8").replace(".venv/bin/", "").splitlines()

@@ -42,7 +42,7 @@ IMPURE = {
 IMPURE_CALLS = {"input", "open", "print", "savefig", "read_bytes", "read_text", "write_bytes", "write_text"}
 LONGEST_FILE = 500
 
-FRONT_FILES = [*FRONT_DOOR.glob("*.py"), *(FRONT_DOOR / "cli").rglob("*.py")]
+FRONT_FILES = [*FRONT_DOOR.glob("*.py"), *(FRONT_DOOR / "api").rglob("*.py"), *(FRONT_DOOR / "cli").rglob("*.py")]
 FILES = sorted([path for name in FOLDERS for path in (ROOT / name).rglob("*.py")] + FRONT_FILES)
 """Every module of the product, the front door included."""
 PYTHON_FILES = FILES + sorted((ROOT / "tests").rglob("*.py"))

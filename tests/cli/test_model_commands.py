@@ -18,8 +18,10 @@ from specgauge.model.settings import Provenance
 from specgauge.model.speedup import round_time_s, speedup, tokens_per_round_iid
 from tests.cli.conftest import Document, Run
 from tests.model.roofline.test_calibration import one_sequence, synthetic
+from tests.sweeps import made
 
 TIMES = ("--t-decode", "1", "--t-draft", ".1", "--t-verify", "1")
+RECORDED = ("run", "pair", "sampling", "draft_sampling", "acceptance_rule")
 HEADER = "gpu,gamma,t_decode_s,t_draft_total_s,t_verify_s,tokens_per_round,speedup_measured\n"
 ROWS = "A,2,1.0,0.5,1.0,2.0,1.25\nA,2,2.0,0.5,2.0,2.0,\nB,1,1.0,0.25,1.0,1.5,1.0\n"
 
@@ -122,6 +124,47 @@ def test_a_time_without_its_unit_is_pointed_out(
     times = ("--t-decode", t_decode, "--t-verify", t_verify, "--t-draft", t_draft, *others)
     out = command("predict", "--alpha", ".8", *times)[1]
     assert [line.split()[0] for line in out.splitlines() if "check the units" in line] == parts
+
+
+def test_acceptance_of_a_run(document: Document, command: Run) -> None:
+    """Half of all drafts pass at every position of its texts, as under one alpha."""
+    config = made.config(sampling=[{"name": "greedy", "temperature": 0}, {"name": "t1"}])
+    made.write_run(Path("run"), config, dict.fromkeys(("greedy", "t1"), made.acceptance_frame(4, 16, 0.5)))
+    found = document("predict", "--from-run", "run", "--sampling", "t1", *TIMES, "--t-draft-catch-up", ".01")
+    alpha = document("predict", "--alpha", ".5", "--gamma", "1:3", *TIMES, "--t-draft-catch-up", ".01")
+    at: dict[str, Any] = {}
+    for row, expected in zip(found["rows"], alpha["rows"], strict=True):
+        at = {name: row.pop(name) for name in (*RECORDED, "acceptance_provenance")}
+        numbers = {name: value for name, value in row.items() if isinstance(value, float)}
+        assert len(numbers) == 13
+        assert numbers == pytest.approx({name: expected[name] for name in numbers}, rel=1e-12)
+        assert row | numbers == {name: numbers.get(name, expected[name]) for name in row}
+    assert list(at.values()) == ["run", "p", "t1", "same", "ratio", "measured"]
+    text = command("predict", "--from-run", "run", "--sampling", "t1", "--gamma", "2", *TIMES)[1]
+    assert "acceptance: recorded in run, pair p, sampling t1, draft sampling same, acceptance rule ratio\n" in text
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--from-run", "run"], "--sampling: expected one of greedy, t1, got none"),
+        (["--from-run", "run", "--sampling", "t2"], "sampling 't2' is not in this run, allowed: greedy, t1, late"),
+        (["--from-run", "run", "--sampling", "late"], "run: pair p, sampling late: acceptance is not recorded yet; "),
+        (
+            ["--from-run", "run", "--sampling", "greedy", "--gamma", "4"],
+            "gamma: expected those that run knows, 1, 2, 3",
+        ),
+        (["--from-run", "run", "--alpha", ".5"], "acceptance: expected --from-run or one of those typed, got "),
+        (["--from-run", "ran"], "ran: no such run; did you mean run?"),
+        (["--alpha", ".5", "--context", "64"], "--context: expected --from-run beside it, got none"),
+    ],
+)
+def test_a_run_that_cannot_give_acceptance(command: Run, options: list[str], told: str) -> None:
+    config = made.config(sampling=[{"name": "greedy", "temperature": 0}, {"name": "t1"}, {"name": "late"}])
+    made.write_run(Path("run"), config, dict.fromkeys(("greedy", "t1"), made.acceptance_frame(4, 16, 0.5)))
+    code, out, err = command("predict", *options, *TIMES)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith(f"specgauge: {told}")
 
 
 def predicted(document: Document, text: str, *options: str) -> dict[str, Any]:

@@ -181,14 +181,14 @@ GRID: dict[str, Any] = {"batch_size": 1, "context": 64, "gamma": "1:3"}
 
 
 SHARE_NOTHING: list[tuple[dict[str, Any] | None, dict[str, Any] | None]] = [
-    ({}, {"pairs": [pair("q")]}),
+    ({}, {"pairs": [pair("q", target="o/m")]}),
+    ({}, {"pairs": [pair("q"), pair("r", draft="ngram")]}),
     ({"sampling": [{"name": "a"}]}, {"sampling": [{"name": "b"}]}),
     ({}, {"grid": {**GRID, "context": [65, 66]}}),
     (
         {"pairs": [pair(target={"model": "o/m", "revision": "v1"})]},
         {"pairs": [pair(target={"model": "o/m", "revision": "v2"})]},
     ),
-    ({}, {"pairs": [pair(draft={"layers": 2})]}),
     ({}, None),
     (None, None),
 ]
@@ -208,6 +208,36 @@ def test_runs_that_share_nothing_are_refused_with_the_reasons(
             compare(*runs)
         lines.append(str(caught.value).replace(f"{tmp_path}/", ""))
     snapshot("compare_refusals", "\n".join([*lines, ""]))
+
+
+@pytest.mark.parametrize(
+    ("other", "told"),
+    [
+        (pair("p", draft={"layers": 2}), ["pair p, draft: embedded, the target's first 2 layers"]),
+        (pair("p", draft="o/d"), ["pair p, draft model: embedded, o/d"]),
+        (pair("q", draft="o/d"), ["pair p: called q in the second", "pair p, draft model: embedded, o/d"]),
+        (pair("q"), ["pair p: called q in the second"]),
+    ],
+)
+def test_two_drafts_of_one_target_are_compared(tmp_path: Path, other: dict[str, Any], told: list[str]) -> None:
+    """The draft of the second takes half the time and passes three times in four."""
+    first = write(tmp_path / "a")
+    config, name = made.config(pairs=[other]), str(other["name"])
+    path = tmp_path / "b"
+    made.write_run(path, config, {}, scale={"draft": 0.5, "draft_catch_up": 0.5})
+    made.acceptance_frame(8, 16, 0.75).to_parquet(path / "acceptance" / f"{name}--greedy.parquet")
+    write_prompts(first.path, ("p", "one"))
+    write_prompts(path, (name, "one"))
+    comparison = compare(first, Run.open(path))
+    assert (list(comparison.differences), comparison.left_out) == (told, ())
+    (cell,) = comparison.cells
+    assert cell.pair == "p"
+    found = ratios(comparison)
+    assert (found["plain"].ratio, found["speculative"].gamma_second) == (1.0, 3)
+    assert found["speculative"].first == pytest.approx(1.75 / ROUND_2_S, rel=1e-12)
+    omega_3 = 1 + 0.75 + 0.75**2 + 0.75**3
+    round_3_s = 0.5 * (3 * made.T_DRAFT_S + 0.75**3 * made.CATCH_UP_S) + made.T_VERIFY_S
+    assert found["speculative"].second == pytest.approx(omega_3 / round_3_s, rel=1e-12)
 
 
 def test_the_rest_is_compared_and_what_is_left_out_is_told(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from itertools import pairwise
 from pathlib import Path
@@ -21,6 +21,7 @@ import numpy as np
 
 from specgauge.configs.errors import did_you_mean
 from specgauge.model.acceptance import profiles
+from specgauge.model.acceptance.acceptance import Acceptance
 from specgauge.model.checks import LARGEST_GAMMA, FloatArray
 from specgauge.sweeps.store.rows import columns, csv_lines, csv_rows
 
@@ -122,10 +123,32 @@ def _parts(text: str, name: str) -> list[str]:
 
 
 @dataclass(frozen=True, kw_only=True)
+class RecordedProfile:
+    """Acceptance that a run recorded, in the place of a profile that was typed."""
+
+    recorded: Acceptance
+    """(1 + R, G)."""
+    gamma_drafted: int
+    source: str = "run"
+    fit: None = None
+
+    def at(self, gammas: Sequence[int]) -> Acceptance:
+        """Its estimate at some of its gammas, (G,)."""
+        own = self.recorded.only(gammas)
+        shares = own.draft_count_distribution
+        return replace(
+            own,
+            tokens_per_round=own.tokens_per_round[0],
+            full_acceptance=own.full_acceptance[0],
+            draft_count_distribution=None if shares is None else shares[0],
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
 class GivenAcceptance:
     """A profile, the gammas to predict at, and the input as numbers, to be shown beside every result."""
 
-    profile: profiles.AcceptanceProfile
+    profile: profiles.AcceptanceProfile | RecordedProfile
     gammas: list[int]
     inputs: dict[str, Any]
 
