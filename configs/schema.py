@@ -237,8 +237,9 @@ class LimitsConfig(Section):
     """Where a run stops, whatever is left to measure; running the same command again resumes it."""
 
     run_seconds: Annotated[Seconds | None, NO_LIMIT] = None
-    """Seconds of one call of `run`, all pairs together, after which no further block is begun; null is no limit. It may
-    differ from call to call of one run directory."""
+    """Seconds of one call of `run`, all pairs together, after which no further block is begun; null is no limit. Pairs
+    share them alike, and timing leaves half of what it finds to decoding end to end. It may differ from call to call of
+    one run directory."""
     memory: Annotated[ByteCount | None, NO_LIMIT] = None
     """Bytes, such as 8GiB, that the weights of both models and the keys and values of a cell may take by estimate; a
     larger cell is skipped before anything is tried, unless a model's files do not tell its size. Where it does not hold

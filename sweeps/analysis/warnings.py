@@ -280,11 +280,11 @@ def decision_warnings(decisions: Sequence[_Row]) -> Iterator[WarningRow]:
 
 
 def left_out_warnings(left_out: Mapping[str, str]) -> Iterator[WarningRow]:
-    """Warnings about what was left out once the run's seconds were spent, by pair."""
+    """Warnings about what the run's seconds left no time for, by pair."""
     for pair, label in left_out.items():
         yield WarningRow(
             code="out_of_time",
-            message=f"pair {pair}: limits.run_seconds is spent, left out: {label}",
+            message=f"pair {pair}: limits.run_seconds left no time for: {label}",
             remedy="run the same command again, it goes on where it stopped; or raise limits.run_seconds",
         )
 

@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from specgauge.bench.timing.blocks import TimingCell
 
 
+TIMING_SHARE = 0.5
+"""Of the seconds left when timing begins; the others are for decoding end to end."""
+
+
 class PairRun:
     """One pair of an open run being measured."""
 
@@ -126,10 +130,11 @@ class PairRun:
     def _time(self, loaded: LoadedPair) -> None:
         """The timing of every cell: all γ, or where they are searched for those that can still change the answer."""
         cells, precision, stage = self.session.fitting, self.config.precision, f"timing {self.pair.name}"
+        self.log.until = self.session.deadline.share(1.0 if self.config.validation is None else TIMING_SHARE)
         self.session.mark.stage(stage)
         limits = Limits(
             work_s=timing_left_s(precision, cells, lambda cell: sum(block.device_s for block in self.log.of(cell))),
-            wall_s=self.session.deadline.left_s,
+            wall_s=self.log.until.left_s,
             is_fewest=not self.config.grid.is_searched,
         )
         total = len(cells) * len(self.session.arms) * precision.min_blocks

@@ -65,9 +65,12 @@ def run(
                 opened.check_environment(prepare_machine(out, config.threads))
                 for remark in remarks:
                     shown.say(remark)
+                pairs = planned_pairs(config)
                 outcomes = {
-                    pair.name: PairRun(Session(opened, pair, prompts, shown, deadline=deadline)).measure()
-                    for pair in planned_pairs(config)
+                    pair.name: PairRun(
+                        Session(opened, pair, prompts, shown, deadline=deadline.share(1 / (len(pairs) - place)))
+                    ).measure()
+                    for place, pair in enumerate(pairs)
                 }
         if not (out / ENVIRONMENT).is_file():
             raise ChildProcessError("; ".join(f"pair {name}: {one.died}" for name, one in outcomes.items()))
@@ -98,11 +101,13 @@ def _measure_apart(
     for remark in remarks:
         say(remark)
     outcomes: dict[str, PairOutcome] = {}
-    for pair in planned_pairs(config):
+    pairs = planned_pairs(config)
+    for place, pair in enumerate(pairs):
         if outcomes and deadline.is_spent:
             outcomes[pair.name] = PairOutcome(left_out=[ALL_MISSING])
         else:
-            outcomes[pair.name] = measure_apart(out, config, pair.name, say=say, deadline=deadline)
+            own = deadline.share(1 / (len(pairs) - place))
+            outcomes[pair.name] = measure_apart(out, config, pair.name, say=say, deadline=own)
     return outcomes
 
 

@@ -243,8 +243,18 @@ def test_acceptance_that_is_begun_is_brought_to_its_end(
     )
 
 
-def test_decoding_stops_between_blocks(tmp_path: Path, bench: FakeBench) -> None:
+def test_timing_leaves_half_of_the_seconds_to_decoding(tmp_path: Path, bench: FakeBench) -> None:
+    """Timing would take 132 s of 100, decoding 24."""
+    config = made.config(grid=GRID, validate={"gamma": 2, "prompts": 2, "max_new_tokens": 6})
+    deadline = Deadline(100.0, now=lambda: float(len(bench.measured) + len(bench.decoded)))
+    outcome = bench.measure_pair(tmp_path / "run", config, deadline=deadline)
+    assert (len(bench.measured), outcome.left_out) == (50, ["blocks of timing"])
+    assert len(bench.decoded) == 4 * (2 + 2 + 1 + 1)
+
+
+def test_decoding_stops_between_blocks(tmp_path: Path, bench: FakeBench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two prompts are two blocks at batch size 1 and one at 2; a block takes 4 s, there are 6 for two of them."""
+    monkeypatch.setattr("specgauge.sweeps.run.pair.TIMING_SHARE", 1.0)
     config = made.config(grid=GRID, validate={"gamma": 2, "prompts": 2, "max_new_tokens": 6, "max_seconds": None})
     timing_s = 4 * ARMS * 3
     deadline = Deadline(timing_s + 6.0, now=lambda: float(len(bench.measured) + len(bench.decoded)))
@@ -296,12 +306,12 @@ def warnings(path: Path, code: str) -> list[str]:
 def test_the_seconds_are_those_of_all_pairs_and_the_answer_says_what_was_left_out(
     tmp_path: Path, bench: FakeBench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Every block takes a second; a pair has 96."""
+    """Every block takes a second; a pair has 96, and half of the seconds."""
     monkeypatch.setattr(runner, "Deadline", lambda seconds: Deadline(seconds, now=lambda: float(len(bench.measured))))
     config = made.config(grid=GRID, pairs=PAIRS, limits={"run_seconds": 100})
     assert run(tmp_path / "run", config) == DONE
     assert len(bench.measured) == 100
-    left_out = ["pair q: limits.run_seconds is spent, left out: blocks of timing"]
+    left_out = [f"pair {pair}: limits.run_seconds left no time for: blocks of timing" for pair in "pq"]
     assert warnings(tmp_path / "run", "out_of_time") == left_out
     out = capsys.readouterr().out
     assert left_out[0] in out
@@ -320,7 +330,7 @@ def test_where_all_is_over_the_memory_only_that_is_said(tmp_path: Path, bench: F
     assert (bench.loaded, bench.recorded) == ([], [])
 
 
-@pytest.mark.parametrize(("seconds", "told"), [(9.0, [("p", 9.0), ("q", 5.0)]), (0.0, [("p", 0.0)])])
+@pytest.mark.parametrize(("seconds", "told"), [(9.0, [("p", 4.5), ("q", 5.0)]), (0.0, [("p", 0.0)])])
 def test_workers_are_told_the_seconds_that_are_left_and_none_is_started_for_nothing(
     tmp_path: Path, bench: FakeBench, monkeypatch: pytest.MonkeyPatch, seconds: float, told: list[tuple[str, float]]
 ) -> None:
