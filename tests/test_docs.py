@@ -43,7 +43,7 @@ from specgauge.sweeps import proof
 from specgauge.sweeps.analysis import warnings
 from specgauge.sweeps.store import rundir
 from specgauge.sweeps.store.schema import PredictionRow, ValidationRow
-from tests.benchmarks import model_speed, search
+from tests.benchmarks import coverage, model_speed, search
 from tests.cli.conftest import Run, command
 from tests.conftest import check_snapshot
 from tests.reports.synthetic import Shape, build_run
@@ -224,6 +224,7 @@ MODULES: dict[str, Callable[[Sequence[str]], int]] = {
         [*given, "--tokens", "2", "--repeats", "1", "--limit", "1"]
     ),
     "specgauge.sweeps.proof": proof.main,
+    "tests.benchmarks.coverage": lambda _: coverage.main(count=2),
     "tests.benchmarks.model_speed": lambda _: model_speed.main(),
     "tests.benchmarks.search": lambda _: search.main(runs=2),
 }

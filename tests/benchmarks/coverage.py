@@ -165,9 +165,8 @@ def figures(kind: str, blocks: int, seeds: Iterable[int]) -> dict[str, float]:
     }
 
 
-def main() -> int:
+def main(count: int = EXPERIMENTS) -> int:
     """Print the shares of every machine; 1 where a promise is not kept."""
-    count = int(sys.argv[1]) if len(sys.argv) > 1 else EXPERIMENTS
     rows = {(kind, blocks): figures(kind, blocks, range(count)) for kind in MACHINES for blocks in BLOCKS}
     shares = list(next(iter(rows.values())))
     table = [
@@ -179,4 +178,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(*map(int, sys.argv[1:])))
