@@ -13,6 +13,7 @@ config.yaml finds plain pairs.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -142,10 +143,16 @@ def _variants(pair: Mapping[str, Any], choices: Choices) -> Iterator[dict[str, A
                 holder = holder[key]
             holder[field] = value
             marks = ["draft"] * (role == ["draft"]) + ["threads"] * (field == "threads")
-            parts.append("-".join([*marks, str(value)]))
+            parts.append("-".join([*marks, part_of_name(value)]))
         if is_name(pair.get("name")):
             variant["name"] = "-".join(parts)
         yield variant
+
+
+def part_of_name(value: object) -> str:
+    """A value as it can stand in a name, ``org/fa3`` as ``org_fa3``; two values may give the same part."""
+    plain = re.sub(r"[^A-Za-z0-9._-]+", "_", str(value))
+    return re.sub(r"-{2,}", "-", plain).strip(".-") or "_"
 
 
 def _name_error(name: str, variants: list[str], index: int, owners: dict[str, int]) -> PydanticCustomError | None:

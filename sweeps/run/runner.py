@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING
 
 from specgauge.exits import BAD_INPUT, DONE, FAILED
 from specgauge.sweeps.analysis.predictions import Reasons, predict_run
+from specgauge.sweeps.answer_table import print_answer
 from specgauge.sweeps.estimate import check_contexts
 from specgauge.sweeps.model_sizes import read_sizes
 from specgauge.sweeps.plan import planned_pairs
-from specgauge.sweeps.recommend import recommend, recommendations_text
+from specgauge.sweeps.recommend import recommend
 from specgauge.sweeps.run.pair import PairRun, prepare_machine
 from specgauge.sweeps.run.progress import progress_to
 from specgauge.sweeps.run.session import ALL_MISSING, Deadline, PairOutcome, Session, warning_of
@@ -63,10 +64,13 @@ def run(
     with progress_to(sys.stderr) as shown:
         if outcomes is None:
             with OpenRun(out, config, fresh=fresh) as opened:
-                opened.check_environment(prepare_machine(config.threads))
+                opened.check_environment(prepare_machine(out, config.threads))
+                pairs = planned_pairs(config)
                 outcomes = {
-                    pair.name: PairRun(Session(opened, pair, prompts, shown, deadline=deadline)).measure()
-                    for pair in planned_pairs(config)
+                    pair.name: PairRun(
+                        Session(opened, pair, prompts, shown, deadline=deadline.share(1 / (len(pairs) - place)))
+                    ).measure()
+                    for place, pair in enumerate(pairs)
                 }
         if not (out / ENVIRONMENT).is_file():
             raise ChildProcessError("; ".join(f"pair {name}: {one.died}" for name, one in outcomes.items()))
@@ -80,7 +84,7 @@ def run(
         shown.advance()
         for problem in problems:
             shown.say(f"not measured: {problem}")
-    print(recommendations_text(recommend(made)))
+    print_answer(recommend(made))
     print(f"report: {page}" if page is not None else f"run: {out}")
     return BAD_INPUT if problems else FAILED if any(one.failed for one in outcomes.values()) else DONE
 
@@ -93,11 +97,13 @@ def _measure_apart(config: Config, out: Path, fresh: bool, deadline: Deadline) -
     OpenRun(out, config, fresh=fresh).close()
     say = partial(print, file=sys.stderr, flush=True)
     outcomes: dict[str, PairOutcome] = {}
-    for pair in planned_pairs(config):
+    pairs = planned_pairs(config)
+    for place, pair in enumerate(pairs):
         if outcomes and deadline.is_spent:
             outcomes[pair.name] = PairOutcome(left_out=[ALL_MISSING])
         else:
-            outcomes[pair.name] = measure_apart(out, config, pair.name, say=say, deadline=deadline)
+            own = deadline.share(1 / (len(pairs) - place))
+            outcomes[pair.name] = measure_apart(out, config, pair.name, say=say, deadline=own)
     return outcomes
 
 

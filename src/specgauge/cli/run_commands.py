@@ -76,21 +76,26 @@ def recommend(
     context: ContextOption = None,
     max_itl: Annotated[
         str | None,
-        typer.Option("--max-itl", metavar="T", help="Longest a round may take, such as 50ms or 0.05 (seconds)."),
+        typer.Option("--max-itl", metavar="T", help="Longest a round may take, such as 50ms."),
     ] = None,
+    warnings: Annotated[bool, typer.Option("--warnings", help="Show every warning.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Say what a run recommends, and how sure it is."""
     from specgauge.cli.parsing import parse_duration_s
+    from specgauge.sweeps.answer_table import print_answer
     from specgauge.sweeps.recommend import recommend as recommendations
-    from specgauge.sweeps.recommend import recommendations_json, recommendations_text
+    from specgauge.sweeps.recommend import recommendations_json
     from specgauge.sweeps.store.rundir import Run
 
-    limit_s = None if max_itl is None else parse_duration_s(max_itl, "--max-itl")
+    limit_s = None if max_itl is None else parse_duration_s(max_itl, "--max-itl", needs_unit=True)
     answers = recommendations(
         Run.open(run_dir), pair=pair, sampling=sampling, batch_size=batch_size, context=context, max_itl_s=limit_s
     )
-    print(recommendations_json(answers) if as_json else recommendations_text(answers))
+    if as_json:
+        print(recommendations_json(answers))
+    else:
+        print_answer(answers, every_warning=warnings)
 
 
 def replay(

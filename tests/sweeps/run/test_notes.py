@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from specgauge.bench.notes import Note
+from specgauge.sweeps.answer_table import answer_text
+from specgauge.sweeps.recommend import recommend
 from specgauge.sweeps.run import runner
 from specgauge.sweeps.store.rundir import Run, prompt_rows
 from tests.sweeps import decoded, made
@@ -45,9 +47,7 @@ def replace(monkeypatch: pytest.MonkeyPatch, where: str, work: Any) -> None:
     monkeypatch.setattr(sys.modules[module], name, work)
 
 
-def test_notes_are_warnings_of_the_run(
-    tmp_path: Path, bench: FakeBench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_notes_are_warnings_of_the_run(tmp_path: Path, bench: FakeBench, monkeypatch: pytest.MonkeyPatch) -> None:
     def read(workload: Any, tell: Any = None, *, seed: int = 0) -> Any:
         assert seed == 3
         tell(note("rows"))
@@ -80,4 +80,5 @@ def test_notes_are_warnings_of_the_run(
     assert [(row.pair, row.prompt, row.text) for row in prompt_rows(tmp_path / "run")] == [
         (pair, number, PROMPTS[kept].text) for pair in "pq" for number, kept in enumerate((1, 3))
     ]
-    assert "generated met\n    → mend generated" in capsys.readouterr().out
+    told = answer_text(recommend(Run.open(tmp_path / "run")), every_warning=True)
+    assert "warning: generated met → mend generated" in told

@@ -1,0 +1,36 @@
+"""Whether other programs took the processor while a sample ran, counted by the system and not told by its time.
+
+    sample, is_disturbed = watched_for_neighbours(work)
+
+A thread that loses its core to another program is switched involuntarily (getrusage(2), ru_nivcsw): where a neighbour
+shares the cores, some hundred times a second of work; on an idle machine a few times.  How long the sample took has no
+part in it, so that taking such a sample again favours no fast ones.  Systems that do not count report nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None  # type: ignore[assignment]
+
+MOST_SWITCHES_PER_S = 20.0
+"""Involuntary switches a second of work that an idle machine's own housekeeping explains."""
+
+Result = TypeVar("Result")
+
+
+def involuntary_switches() -> int:
+    """Of all threads of this process, since it began; 0 where the system does not count them."""
+    return 0 if resource is None else resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
+
+
+def watched_for_neighbours(work: Callable[[], Result]) -> tuple[Result, bool]:
+    """What `work` returns, and whether more switches came meanwhile than an idle machine makes."""
+    before, started_s = involuntary_switches(), time.monotonic()
+    found = work()
+    return found, involuntary_switches() - before > MOST_SWITCHES_PER_S * (time.monotonic() - started_s)
