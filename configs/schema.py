@@ -42,7 +42,7 @@ from specgauge.configs.fields import (
     null_means,
     one_of,
 )
-from specgauge.configs.pairs import PairConfig
+from specgauge.configs.pairs import ModelConfig, PairConfig
 from specgauge.configs.variants import CellRule, GridPoint, rule_errors, spread
 
 SPREAD = "spread"
@@ -341,6 +341,12 @@ class Config(Section):
             error = refused(None, "rules that leave at least one cell", got="rules that leave none")
             errors.append((("grid", "exclude" if grid.exclude else "include"), error))
         errors += self._validation_errors()
+        errors += [
+            (("pairs", index, role, "device"), refused("cpu", "auto or cuda, since mode is cuda_graph"))
+            for index, pair in enumerate(self.pairs)
+            for role, spec in (("target", pair.target), ("draft", pair.draft))
+            if isinstance(spec, ModelConfig) and spec.device == "cpu" and self.mode_of(pair) == "cuda_graph"
+        ]
         largest = max(grid.gamma)
         if self.workload.max_new_tokens <= largest:
             expected = f"more than the largest gamma, which is {largest}, or no round can be verified"

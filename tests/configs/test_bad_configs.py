@@ -202,6 +202,11 @@ WITH_OPTIONS = {
         "4 pairs[1].name refused",
     ),
     "name of an earlier pair with variants": (VARIANTS + OTHER % "qwen", [], "6 pairs[1].name refused"),
+    "CUDA graphs on a CPU": (
+        VARIANTS.replace(DTYPES, "device: cpu"),
+        ["mode=cuda_graph"],
+        "4 pairs[0].target.device refused",
+    ),
     "attention that cannot mask rows": (
         VARIANTS.replace(DTYPES, "attention: flash_attention_2"),
         [],
