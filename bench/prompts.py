@@ -288,26 +288,24 @@ def _fields_unused(who: str, counts: Counter[str], rows: int) -> Note:
 
 
 def _evenly(prompts: list[Prompt], seed: int) -> list[Prompt]:
-    """The prompts so ordered that the first N, for every N, are drawn evenly from all categories.
+    """The prompts so ordered that the first N, for every N, and every other one are drawn evenly from all categories.
 
-    A file without categories, or that is in such an order already, stays as it is.
+    Each round has a prompt of every category that is left, in an order that lets each alternate between even and odd
+    places.  A file without categories stays as it is.
     """
-    left = Counter(prompt.category for prompt in prompts)
-    taken: Counter[str | None] = Counter()
+    drawn, groups = random.Random(seed), dict[str | None, list[Prompt]]()
     for prompt in prompts:
-        fewest = min(taken[category] for category in left if taken[category] < left[category])
-        if taken[prompt.category] > fewest:
-            break
-        taken[prompt.category] += 1
-    else:
+        groups.setdefault(prompt.category, []).append(prompt)
+    if len(groups) < 2:
         return prompts
-    drawn = random.Random(seed)
-    groups = [[prompt for prompt in prompts if prompt.category == category] for category in left]
-    for group in groups:
-        drawn.shuffle(group)
+    left = list(groups.values())
+    for one in (left, *left):
+        drawn.shuffle(one)
     found: list[Prompt] = []
-    while len(found) < len(prompts):
-        found += drawn.sample(nexts := [group.pop() for group in groups if group], len(nexts))
+    for number in range(max(map(len, left))):
+        nexts = [group[number] for group in left if number < len(group)]
+        turn = number % len(nexts) if len(nexts) % 2 == 0 else 0
+        found += nexts[turn:] + nexts[:turn]
     return found
 
 

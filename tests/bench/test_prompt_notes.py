@@ -109,10 +109,18 @@ def test_every_first_prompts_are_drawn_evenly_by_category_with_the_seed(tmp_path
     assert drawn(6) != drawn(6, seed=1)
 
 
-@pytest.mark.parametrize("rows", [of(None, None, None), of("a", "b", "b", "a", "b", "b"), of("a", "a")])
-def test_a_file_that_is_even_keeps_its_order(tmp_path: Path, rows: list[Any]) -> None:
+@pytest.mark.parametrize("rows", [of(None, None, None), of("a", "a")])
+def test_a_file_without_categories_keeps_its_order(tmp_path: Path, rows: list[Any]) -> None:
     _, _, prompts = read(tmp_path, rows)
     assert [prompt.text for prompt in prompts] == [row["prompt"] for row in rows]
+
+
+@pytest.mark.parametrize("categories", ["ab", "abc", "abcd"])
+def test_every_other_prompt_is_drawn_evenly_too(tmp_path: Path, categories: str) -> None:
+    _, _, prompts = read(tmp_path, of(*categories * 6))
+    assert [Counter(prompt.category for prompt in prompts[half::2]) for half in (0, 1)] == [
+        dict.fromkeys(categories, 3)
+    ] * 2
 
 
 PROMPTS = [[5] * 10, [5] * 20, [5, 1]]
