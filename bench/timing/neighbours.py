@@ -3,9 +3,9 @@
     sample, is_disturbed = watched_for_neighbours(work)
 
 A thread that loses its core to another program is switched involuntarily (getrusage(2), ru_nivcsw).  On two idle cores
-that happened 3 times a second of one thread's work and 54 times of two threads', for housekeeping; beside a program that
-kept one of the cores busy 100 to 240 times and over a thousand times.  How long the sample took has no part in it, so
-that taking such a sample again favours no fast ones.  Systems that do not count report nothing.
+that happened 3 times a second of one thread's work and 54 times of two threads', for housekeeping; beside a program
+that kept one of the cores busy 100 to 240 times and over a thousand times.  How long the sample took has no part in it,
+so that taking such a sample again favours no fast ones.  Systems that do not count report nothing.
 """
 
 from __future__ import annotations
