@@ -28,7 +28,7 @@ CLOSE_ERROR, WIDE_ERROR = 0.08, 0.15
 """Mean relative error of predicted S under which trust can be high, and over which it is low."""
 SHOWN_WARNINGS = 3
 WEIGHTS = (
-    *("not_lossless", "texts_differ", "rounds_unexpected", "chain_inconsistent", "null_target_prob"),
+    *("not_lossless", "texts_differ", "rounds_unexpected", "chain_inconsistent"),
     *("failed", "killed", "oom", "skipped", "unmeasured", "acceptance_missing", "not_decoded", "out_of_time"),
     *("prediction_contradicted", "busy_machine", "cost_error", "slow_baseline", "drift", "not_converged", "undecided"),
 )
