@@ -29,9 +29,8 @@ CLOSE_ERROR, WIDE_ERROR = 0.08, 0.15
 SHOWN_WARNINGS = 3
 WEIGHTS = (
     *("generate_differs", "pair_refused", "not_lossless", "texts_differ", "rounds_unexpected", "chain_inconsistent"),
-    *("null_target_prob", "prompt_ends", "no_chat_template", "end_tokens_differ", "stray_window", "rope_switch"),
-    *("adapter_used", "rows_too_long", "fields_unused"),
     *("failed", "killed", "oom", "skipped", "unmeasured", "acceptance_missing", "not_decoded", "out_of_time"),
+    *("prompt_ends", "no_chat_template", "end_tokens_differ", "rope_switch", "stray_window", "fields_unused"),
     *("prediction_contradicted", "busy_machine", "cost_error", "slow_baseline", "drift", "not_converged", "undecided"),
 )
 """Codes of warnings, the heaviest first; the others follow in the order they were found."""

@@ -235,3 +235,14 @@ def test_threads_are_timed_once_and_kept_by_a_run_that_goes_on(monkeypatch: pyte
     assert use_threads(None, {"threads": 2, "threads_timed_s": {"1": 0.5, "2": 0.25}}) == {1: 0.5, 2: 0.25}
     assert use_threads(None, {"threads": 3}) == {}
     assert asked == [1, 2, 3]
+
+
+def test_what_is_not_timed_takes_the_threads_that_are_fastest_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    monkeypatch.setattr(torch, "set_num_threads", asked.append)
+    monkeypatch.setattr(environment, "time_threads", lambda: {1: 0.01, 2: 0.09})
+    with environment.fastest_threads_in_use():
+        assert asked == [1]
+    assert asked == [1, 2]

@@ -248,6 +248,7 @@ class FakeBench:
             "environment.collect_environment": lambda: self.environment,
             "environment.use_threads": self.use_threads,
             "environment.threads_in_use": nullcontext,
+            "environment.fastest_threads_in_use": nullcontext,
         }.items():
             module, _, name = f"specgauge.bench.{where}".rpartition(".")
             setattr(modules.setdefault(module, ModuleType(module)), name, content)

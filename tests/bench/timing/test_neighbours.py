@@ -9,7 +9,7 @@ import pytest
 
 from specgauge.bench.timing import neighbours
 from specgauge.bench.timing.cell_timer import FEWEST_RETAKES, MOST_RETAKES
-from specgauge.bench.timing.neighbours import MOST_SWITCHES_PER_S, watched_for_neighbours
+from specgauge.bench.timing.neighbours import watched_for_neighbours
 from specgauge.model.arms import DISTURBED, arm_names, is_prefill
 from tests.bench.timing.conftest import Run, cell
 
@@ -18,7 +18,7 @@ ARMS = arm_names([1])
 
 @pytest.mark.parametrize(
     ("switches", "seconds", "is_disturbed"),
-    [(0, 0.01, False), (1, 0.01, True), (1, 1.25 / MOST_SWITCHES_PER_S, False), (21, 1.0, True), (20, 1.0, False)],
+    [(0, 0.01, False), (1, 0.0, False), (2, 0.01, True), (2, 0.02, False), (82, 1.0, True), (81, 1.0, False)],
 )
 def test_a_sample_is_disturbed_by_more_switches_than_an_idle_machine_makes(
     monkeypatch: pytest.MonkeyPatch, switches: int, seconds: float, is_disturbed: bool
