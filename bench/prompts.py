@@ -299,8 +299,9 @@ def _evenly(prompts: list[Prompt], seed: int) -> list[Prompt]:
     if len(groups) < 2:
         return prompts
     left = list(groups.values())
-    for one in (left, *left):
-        drawn.shuffle(one)
+    drawn.shuffle(left)
+    for group in left:
+        drawn.shuffle(group)
     found: list[Prompt] = []
     for number in range(max(map(len, left))):
         nexts = [group[number] for group in left if number < len(group)]

@@ -136,6 +136,17 @@ class LoadedPair:
         return (self.target,) if self.draft is None else (self.target, self.draft)
 
     @property
+    def notes(self) -> tuple[Note, ...]:
+        """What was met while its models were loaded; what is the same for both, once."""
+        found: list[Note] = []
+        of_target = {note.message.removeprefix(self.target.name): note for note in self.target.notes}
+        of_draft = {} if self.draft is None else {n.message.removeprefix(self.draft.name): n for n in self.draft.notes}
+        for said, note in of_target.items():
+            message = f"{self.target.name} and draft{said}" if said in of_draft else note.message
+            found.append(replace(note, message=message))
+        return (*found, *(note for said, note in of_draft.items() if said not in of_target))
+
+    @property
     def devices(self) -> tuple[torch.device, ...]:
         """Where its models are, each device once, the target's first."""
         return distinct_devices(model.device for model in self.models)

@@ -117,7 +117,7 @@ class PairRun:
         self.progress.advance()
         limits = {model.name: model.max_context for model in loaded[0].models}
         self.session.prompts.fit(limits, loaded[0].target.eos_token_ids)
-        self.session.note(*(note for model in loaded[0].models for note in model.notes))
+        self.session.note(*loaded[0].notes)
         target, settings = loaded[0].target, [settings_of(one) for one in self.config.sampling]
         self.session.note(*generation_notes(target.model, target.name, settings))
         return loaded[0]

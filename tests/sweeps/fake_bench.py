@@ -153,12 +153,12 @@ class FakeBench:
             raise self.load_error[pair.name]
         self.loaded.append(pair.name)
         target, draft = (self.model(f"{pair.name} {role}") for role in ("target", "draft"))
-        return SimpleNamespace(name=pair.name, target=target, draft=draft, draft_model=draft, models=(target, draft))
+        return SimpleNamespace(
+            name=pair.name, target=target, draft=draft, draft_model=draft, models=(target, draft), notes=self.notes
+        )
 
     def model(self, name: str) -> Any:
-        return SimpleNamespace(
-            model=None, tokenizer=None, name=name, max_context=self.max_context, eos_token_ids=(), notes=self.notes
-        )
+        return SimpleNamespace(model=None, tokenizer=None, name=name, max_context=self.max_context, eos_token_ids=())
 
     def load_model(self, spec: Any, *, role: str, name: str, **_: Any) -> Any:
         self.loaded.append(role)

@@ -13,7 +13,8 @@ import transformers
 from specgauge.bench.cache.adapter import sliding_window
 from specgauge.bench.decoding.plain import generate_plain
 from specgauge.bench.models import static_graphs
-from specgauge.bench.models.pair import LoadedModel, in_mode
+from specgauge.bench.models.pair import LoadedModel, in_mode, load_pair
+from specgauge.configs.pairs import PairConfig
 from specgauge.model.sampling import SamplingSettings
 from tests.bench.models.conftest import change_json, load, refusal, refused_line
 from tests.bench.tiny_checkpoints import SHAPE, llama, save, word_tokenizer
@@ -55,6 +56,19 @@ def test_a_window_that_the_class_does_not_apply_is_not_applied(tmp_path: Path) -
     assert [note.code for note in loaded.notes] == ["stray_window"]
     assert sliding_window(loaded.model) is None
     assert written(loaded, PROMPT) == written(load(good), PROMPT) == [by_generate(loaded)]
+
+
+def test_what_is_met_in_both_models_of_a_pair_is_told_once(tmp_path: Path) -> None:
+    folders = [save(tmp_path / name, llama(), word_tokenizer()) for name in ("both", "other")]
+    for folder, window in zip(folders, (16, 8), strict=True):
+        change_json(folder / "config.json", sliding_window=window)
+
+    def told(target: Path, draft: Path) -> list[str]:
+        pair = load_pair(PairConfig.model_validate({"name": "x", "target": str(target), "draft": str(draft)}))
+        return [note.message.partition(":")[0] for note in pair.notes]
+
+    assert told(folders[0], folders[0]) == ["pair 'x' target and draft"]
+    assert told(*folders) == ["pair 'x' target", "pair 'x' draft"]
 
 
 def test_a_window_that_the_class_applies_is_kept(tmp_path: Path) -> None:
