@@ -192,7 +192,7 @@ def next_step(answers: Recommendations) -> str:
         return "more prompts (workload.limit), precision.max_blocks and max_seconds decide what is open"
     gammas = sorted({entry["gamma"] for entry in known if entry["gamma"]})
     if not gammas:
-        return "decode plainly here; a faster or closer draft would change that"
+        return "decode plainly here; the report says how far from paying it is"
     where = "" if len(gammas) == 1 else ", as the table says by batch and context"
     return f"speculate with γ = {', '.join(map(str, gammas))}{where}"
 
