@@ -189,6 +189,8 @@ def fastest_threads_in_use() -> Iterator[None]:
 
 def fastest_threads(timed_s: Mapping[int, float], usual: int) -> int:
     """The number of the shortest time; the usual one unless another is clearly faster."""
+    if not timed_s:
+        return usual
     best = min(timed_s, key=lambda number: timed_s[number])
     return best if timed_s[best] < (1.0 - CLEARLY_FASTER) * timed_s[usual] else usual
 
@@ -209,7 +211,7 @@ def time_threads(seconds: float = THREADS_SECONDS) -> dict[int, float]:
             for number in numbers:
                 with threads_in_use(number), torch.inference_mode():
                     samples[number].append(_forward_s(weights))
-    return {number: statistics.median(own) if own else 0.0 for number, own in samples.items()}
+    return {number: statistics.median(own) for number, own in samples.items() if own}
 
 
 def _forward_s(weights: Sequence[torch.Tensor]) -> float:

@@ -11,6 +11,7 @@ Prediction and measurement are two estimates of one number, with variances v_p a
 differ by beyond those is a variance of either, tau^2 = max(0, (d^2 - v_p - v_m) / 2) (DerSimonian & Laird, Controlled
 Clinical Trials 7 (1986), 177, for two studies), so that two figures that contradict each other leave little certain.
 A gamma that was not decoded moves with the nearest one that was: what a model gets wrong, it gets wrong for both.
+Both rest on the same prompts and machine, so that the combined interval is that of estimates that err together.
 
 Each replicate draws the prompts once for all gammas (and rules, and cells) and the cell's blocks once for all arms
 (`specgauge.model.stats.bootstrap`).  Without a measured epsilon the prediction is optimistic.
@@ -174,8 +175,11 @@ def summarise(
     out.
 
     Raises:
-        ValueError: shapes that do not fit, or an unknown S in row 0.
+        ValueError: shapes that do not fit, an unknown S in row 0, or a measured S that is not above 0.
     """
+    for gamma, own in (measured or {}).items():
+        if not (np.isfinite(own).all() and (own > 0).all()):
+            raise ValueError(f"measured: expected S above 0 at gamma {gamma}, got {own.min():g}")
     values = np.atleast_2d(np.asarray(speedups, dtype=np.float64))
     candidates = whole_numbers("gammas", list(gammas), minimum=1)
     if values.ndim != 2 or values.shape[1:] != candidates.shape:
@@ -192,7 +196,7 @@ def summarise(
     estimate, drawn = found.values[0], found.values[1:]
     best, recommended = (int(choose(estimate, candidates, mask)) for choose in (best_gamma, recommended_gamma))
     low = high = p_best = expected_loss = p_pays = p_any = None
-    decision = Decision(verdict="undecided", reason="one block or one prompt says nothing about others")
+    decision = Decision(verdict="undecided", reason=_alone_text(measured or {}, confidence))
     if is_known:
         low, high = percentile_interval(drawn, confidence)
     if not mask.any():
@@ -251,8 +255,10 @@ def _combine(
         difference, variances = other[0] - own[0], (_variance(own[1:], confidence), _variance(other[1:], confidence))
         beyond = max(0.0, (difference**2 - sum(variances)) / 2)
         weight = (variances[0] + beyond) / max(sum(variances) + 2 * beyond, _SMALLEST)
-        moved[gamma] = weight * (other - own)
-        moved[gamma][1:] += math.sqrt(((1 - weight) ** 2 + weight**2) * beyond) * chance
+        combined = own + weight * (other - own)
+        combined[1:] = combined[0] + _together(weight, variances) * (combined[1:] - combined[0])
+        combined[1:] += math.sqrt(((1 - weight) ** 2 + weight**2) * beyond) * chance
+        moved[gamma] = combined - own
         if difference**2 > limit**2 * sum(variances):
             disagreements[gamma] = (
                 f"predicted {_interval_text(own, confidence)}, measured {_interval_text(other, confidence)}"
@@ -260,6 +266,12 @@ def _combine(
     nearest = [nearest_gamma(gamma, decoded) for gamma in gammas.tolist()]
     values = np.exp(logs + np.stack([moved[gamma] for gamma in nearest], axis=1))
     return _Combined(values=values, disagreements=disagreements)
+
+
+def _together(weight: float, variances: tuple[float, float]) -> float:
+    """What independent draws of both are widened by, as if the two erred together: they share prompts and machine."""
+    own, other = (1 - weight) * math.sqrt(variances[0]), weight * math.sqrt(variances[1])
+    return (own + other) / max(math.hypot(own, other), _SMALLEST)
 
 
 def _variance(logs: FloatArray, confidence: float) -> float:
@@ -271,6 +283,13 @@ def _variance(logs: FloatArray, confidence: float) -> float:
 def _interval_text(logs: FloatArray, confidence: float) -> str:
     low, high = np.exp(percentile_interval(logs[1:], confidence))
     return f"{math.exp(logs[0]):.2f} ({low:.2f} to {high:.2f})"
+
+
+def _alone_text(measured: Mapping[int, FloatArray], confidence: float) -> str:
+    """Why a prediction without an interval decides nothing, and what was measured beside it."""
+    shown = {gamma: _interval_text(np.log(own), confidence) for gamma, own in sorted(measured.items())}
+    found = "; ".join(f"measured {text} at gamma {gamma}" for gamma, text in shown.items())
+    return f"one block or one prompt says nothing about others{found and f'; {found}'}"
 
 
 def _decide(p_pays: float, p_any_worthwhile: float, gamma: int, disagreements: Mapping[int, str]) -> Decision:

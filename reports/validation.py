@@ -61,7 +61,7 @@ _SCATTERS = (
     ),
 )
 """Caption, y title, how x was found and what it is, and the columns of y and x."""
-_FITTED, _LOSSLESS = "ε fitted at", "lossless"
+_FITTED, _LOSSLESS = "ε timed at", "lossless"
 _YES, _NO = "yes", "no"
 
 
@@ -124,8 +124,8 @@ def _facts(summary: ValidationSummary, rows: Sequence[ValidationRow]) -> Iterato
         yield "S predicted", f"{summary.speedup.text()}{_worst(rows, 'error')}"
     if summary.cost is not None:
         yield "cost error", f"S from the rounds counted {summary.cost.text()}{_worst(rows, 'cost_error')}"
-    if summary.acceptance_provenance:
-        holds = _of(summary.acceptance_agrees, summary.acceptance_provenance)
+    if summary.acceptance_known:
+        holds = _of(summary.acceptance_agrees, summary.acceptance_known)
         yield "acceptance error", f"its 95 % interval holds 0 in {holds}"
     if summary.rounds_known:
         agree = _of(summary.rounds_agree, summary.rounds_known)
@@ -133,7 +133,7 @@ def _facts(summary: ValidationSummary, rows: Sequence[ValidationRow]) -> Iterato
     elsewhere = sum(row.overhead_from == OTHER_CONTEXTS for row in rows)
     known = sum(row.t_overhead_s is not None for row in rows)
     if known:
-        yield "overhead ε", f"fitted at other contexts than the one it is validated at in {_of(elsewhere, known)}"
+        yield "overhead ε", f"timed at other contexts than the one it is validated at in {_of(elsewhere, known)}"
     lossless = _of(summary.rows - summary.forced, summary.rows)
     yield "lossless", f"{lossless}{'' if summary.forced else ': the texts follow the distribution of the target alone'}"
     texts = summary.texts_same + summary.texts_tied + summary.texts_differ
@@ -240,7 +240,7 @@ def _scatter_legend(
 def validation_table(rows: Sequence[ValidationRow], chosen: Chosen) -> Table:
     """Every γ decoded end to end, grouped by setting and point.
 
-    Where ε was fitted and whether rows are lossless stand in columns of their own only where they differ.
+    Where ε was timed and whether rows are lossless stand in columns of their own only where they differ.
     """
     unit = time_unit(row.t_overhead_s for row in rows)
     columns: Columns[ValidationRow] = [
@@ -265,7 +265,7 @@ def validation_table(rows: Sequence[ValidationRow], chosen: Chosen) -> Table:
     fitted, lossless = {row.overhead_from for row in rows}, {_lossless(row) for row in rows}
     if len(fitted) == 1:
         columns = [column for column in columns if column[0] != _FITTED]
-        notes += [f"every ε is fitted at {where}" for where in fitted if where]
+        notes += [f"every ε is timed at {where}" for where in fitted if where]
     if len(lossless) == 1:
         columns = [column for column in columns if column[0] != _LOSSLESS]
         notes += [f"{'every' if words == _YES else 'no'} row is lossless{words.lstrip('yesno')}" for words in lossless]

@@ -7,9 +7,10 @@
         1     128  speculate   3  1.27 (1.14-1.44)      1.29      72      92    31.7
         4     128  conflict    1  1.17 (1.11-1.38)      0.98     165     193    37.0
 
-`conflict` is undecided because prediction and measurement disagree. Tokens/s are of the whole batch: plain is
-B / T_decode, speculative that times S from all evidence. Measured is of the γ of the answer, or where that was not
-decoded of the nearest one that was, with its own γ before it.
+γ is the one to use, or where it does not pay the one that the figures belong to. `conflict` is undecided because
+prediction and measurement disagree. Tokens/s are of the whole batch: plain is B / T_decode, speculative that times S
+from all evidence. Measured is of that γ, or where it was not decoded of the nearest one that was, with its own γ before
+it.
 """
 
 from __future__ import annotations
@@ -35,14 +36,9 @@ WEIGHTS = (
 )
 """Codes of warnings, the heaviest first; the others follow in the order they were found."""
 DOUBTFUL = {
-    "busy_machine",
-    "drift",
-    "not_converged",
-    "few_prompts",
-    "cost_error",
-    "slow_baseline",
-    "texts_differ",
-    "rounds_unexpected",
+    *("busy_machine", "drift", "not_converged", "few_prompts", "cost_error", "slow_baseline", "texts_differ"),
+    *("rounds_unexpected", "chain_inconsistent", "prediction_contradicted", "degenerate_text"),
+    *("acceptance_extrapolated", "not_lossless"),
 }
 """Warnings that leave no high trust."""
 
@@ -94,7 +90,7 @@ def _table(title: str, entries: list[Entry], answers: Recommendations) -> Iterat
     reasons = []
     for entry in entries:
         yield _line(_cells(entry, answers))
-        if entry["decision"] == "undecided" or entry["speedup"]["value"] is None:
+        if entry["decision"] == "undecided" or entry["recommended_gamma"] is None:
             reasons.append(f"  batch {entry['batch_size']}, context {entry['context']}: {printable(entry['reason'])}")
     yield from reasons
 
@@ -135,6 +131,12 @@ def _measured(entry: Entry, answers: Recommendations) -> str:
     return f"{other}{row['speedup_measured']:.2f}"
 
 
+def _is_measured(entry: Entry, answers: Recommendations) -> bool:
+    """Whether the γ that the answer is about was decoded."""
+    row = answers.nearest_measured(entry)
+    return row is not None and row["gamma"] == (entry["recommended_gamma"] or row["gamma"])
+
+
 def tokens_per_second(entry: Entry) -> tuple[float | None, float | None]:
     """Of the whole batch, plain and speculative; None where it is not known."""
     decode_s, value = entry["t_decode_s"], entry["speedup"]["value"]
@@ -164,7 +166,7 @@ def trust(answers: Recommendations) -> tuple[str, str]:
     conflicts = sum(map(is_conflict, known))
     if conflicts:
         return LOW, f"prediction and measurement disagree in {conflicts} of {count(len(known), 'cell')}"
-    measured = sum(answers.nearest_measured(entry) is not None for entry in known)
+    measured = sum(_is_measured(entry, answers) for entry in known)
     errors = None if answers.summary is None else answers.summary.speedup
     optimistic = sum(map(is_optimistic, known))
     unknown = f"; the overhead of a round is not measured in {optimistic} of {len(known)}" if optimistic else ""
@@ -182,19 +184,26 @@ def trust(answers: Recommendations) -> tuple[str, str]:
 def next_step(answers: Recommendations) -> str:
     """What to do with these answers."""
     known = [entry for entry in answers.entries if entry["speedup"]["value"] is not None]
+    codes = {str(one["code"]) for one in answers.warnings}
     if not known:
-        return "run the same command again; it goes on where it stopped"
+        return "see to what the warnings name, then run the same command again; it goes on where it stopped"
     if any(map(is_conflict, known)):
-        return "run again with --fresh and nothing beside it, with more validate.prompts"
+        return "measure again with --fresh, nothing beside it and more validate.prompts"
+    if answers.max_itl_s is not None and all(entry["recommended_gamma"] is None for entry in known):
+        return "decode plainly, or allow longer rounds (--max-itl)"
+    if "not_lossless" in codes:
+        return "set validate.acceptance: null to have the real speed-up decoded"
     if all(answers.nearest_measured(entry) is None for entry in known):
-        return "add `validate: {gamma: recommended}` to have the speed-ups decoded end to end"
+        if codes & {"not_decoded", "out_of_time"}:
+            return "run the same command again; it goes on with decoding end to end"
+        return "have the speed-ups decoded end to end: a new run (--fresh) with `validate: {gamma: recommended}`"
     if any(entry["decision"] == "undecided" for entry in known):
-        return "more prompts (workload.limit), precision.max_blocks and max_seconds decide what is open"
+        return "a new run with more prompts, larger precision.max_blocks and max_seconds decides what is open"
     gammas = sorted({entry["gamma"] for entry in known if entry["gamma"]})
     if not gammas:
         return "decode plainly here; the report says how far from paying it is"
-    where = "" if len(gammas) == 1 else ", as the table says by batch and context"
-    return f"speculate with γ = {', '.join(map(str, gammas))}{where}"
+    is_everywhere = len(gammas) == 1 and all(entry["gamma"] for entry in known)
+    return f"speculate with γ = {', '.join(map(str, gammas))}{'' if is_everywhere else ' where the table says so'}"
 
 
 def _warnings(answers: Recommendations, every_warning: bool) -> Iterator[str]:

@@ -48,8 +48,9 @@ class Recommendations:
 
     def nearest_measured(self, entry: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """The row that decoded an entry's point at its γ or the one nearest to it; None where there is none."""
-        gamma, here = entry["recommended_gamma"], self._decoded.get(cell_of(entry))
-        return here[nearest_gamma(gamma, here)] if here and gamma is not None else None
+        here = self._decoded.get(cell_of(entry))
+        gamma = entry["recommended_gamma"] or entry["best_gamma"] or 1  # a limit may leave none
+        return here[nearest_gamma(gamma, here)] if here else None
 
     @cached_property
     def _decoded(self) -> Mapping[SettingPoint, Mapping[int, Mapping[str, Any]]]:

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, Self, cast
 import numpy as np
 
 from specgauge.model.arms import DIFFERS, GENERATE, LOOP, PLAIN, SAME, TIE, Arm, speculate_arm
-from specgauge.model.checks import FloatArray, finite_or_none
+from specgauge.model.checks import FloatArray, IntArray, finite_or_none
 from specgauge.model.costs import CostSource
 from specgauge.model.speedup import measured_speedup
-from specgauge.model.stats.bootstrap import interval_around
+from specgauge.model.stats.bootstrap import batch_numbers, interval_around
 from specgauge.model.validate import round_check
 from specgauge.sweeps.analysis.cell_estimate import RecordedRounds
 from specgauge.sweeps.analysis.counted_rounds import CountedBlock, counted_blocks, measured_costs
@@ -208,7 +208,7 @@ class DecodedCells:
             settings=settings,
             sources=sources,
             fitted=overheads(blocks, settings, replicates=config.precision.bootstrap_replicates, seed=config.seed),
-            measured=_measured(config, blocks),
+            measured=_measured(config, blocks, rounds),
         )
 
     def measured_where_models_decide(self, setting: RunSetting, cell: CellTimings) -> Mapping[int, FloatArray]:
@@ -297,13 +297,21 @@ def empty_row(key: DecodedKey) -> dict[str, Any]:
 
 
 def _measured(
-    config: Config, blocks: Mapping[DecodedKey, Sequence[CountedBlock]]
+    config: Config,
+    blocks: Mapping[DecodedKey, Sequence[CountedBlock]],
+    rounds: Mapping[DecodedKey, pd.DataFrame],
 ) -> dict[DecodedKey, dict[int, FloatArray]]:
     by_gamma: dict[DecodedKey, dict[int, list[CountedBlock]]] = {}
     for key, own in blocks.items():
         for block in own:
             by_gamma.setdefault(key, {}).setdefault(block.gamma, []).append(block)
-    spread = batch_spread(own for found in by_gamma.values() for own in found.values())
+    prompts = {key: rounds[key].groupby("block")["prompt"].unique() for key in by_gamma}
+
+    def batches(key: DecodedKey, own: Sequence[CountedBlock]) -> IntArray:
+        return batch_numbers(prompts[key][block.block].tolist() for block in own)
+
+    cells = [(own, batches(key, own)) for key, found in by_gamma.items() for own in found.values()]
+    spread = batch_spread(cells)
     options: dict[str, Any] = {
         "confidence": config.precision.confidence,
         "replicates": config.precision.bootstrap_replicates,
@@ -311,7 +319,7 @@ def _measured(
         "spread": SINGLE_BATCH_SPREAD if np.isnan(spread) else spread,
     }
     return {
-        key: {gamma: measured_replicates(own, **options) for gamma, own in found.items()}
+        key: {gamma: measured_replicates(own, batches(key, own), **options) for gamma, own in found.items()}
         for key, found in by_gamma.items()
     }
 

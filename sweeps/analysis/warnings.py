@@ -284,7 +284,7 @@ def left_out_warnings(left_out: Mapping[str, str]) -> Iterator[WarningRow]:
     for pair, label in left_out.items():
         yield WarningRow(
             code="out_of_time",
-            message=f"pair {pair}: limits.run_seconds left no time for: {label}",
+            message=f"pair {pair}: its share of limits.run_seconds left no time for: {label}",
             remedy="run the same command again, it goes on where it stopped; or raise limits.run_seconds",
         )
 
@@ -342,7 +342,7 @@ def _pair_warnings(rows: Sequence[_Row]) -> Iterator[WarningRow]:
             message=f"{_point(row)}, γ = {row['gamma']}: the measured costs predict that it {verb} (S = "
             f"{row['speedup_predicted']:.2f}), decoding says otherwise ({row['speedup_measured']:.2f}, interval "
             f"{low:.2f}–{high:.2f})",
-            remedy="trust what was decoded there; then find out which is wrong: cost_error and acceptance_error in "
+            remedy="rely on neither until it is known which is wrong: cost_error and acceptance_error in "
             "validation.csv tell",
         )
     if lossy := [row for row in rows if not row["lossless"]]:

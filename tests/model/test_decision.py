@@ -234,3 +234,23 @@ def test_a_gamma_that_was_not_decoded_moves_with_the_nearest_one_that_was() -> N
     alone = summarise(predicted, [1, 3, 8], measured={})
     assert alone.speedup.tolist() == [1.3, 1.2, 1.1]
     assert not alone.contradicts
+
+
+@pytest.mark.parametrize(("own", "other"), [(0.03, 0.03), (0.05, 0.02), (0.02, 0.06)])
+def test_two_estimates_on_the_same_prompts_are_no_more_certain_than_together(own: float, other: float) -> None:
+    """Of equal values: w = v_p / (v_p + v_m), and the deviations add up as those of what errs together."""
+    found = summarise(_spread(1.2, own, 0)[:, None], [3], measured={3: _spread(1.2, other, 1)})
+    assert found.low is not None
+    assert found.high is not None
+    weight = own**2 / (own**2 + other**2)
+    reach = 1.6449 * ((1 - weight) * own + weight * other)
+    assert math.log(found.high[0] / found.low[0]) / 2 == pytest.approx(reach, rel=0.03)
+
+
+def test_a_prediction_without_an_interval_decides_nothing_and_names_what_was_measured() -> None:
+    unknown = np.vstack([[1.3], np.full((4000, 1), np.nan)])
+    found = summarise(unknown, [3], measured={3: _spread(1.1, 0.01, 1)})
+    reason = "one block or one prompt says nothing about others; measured 1.10 (1.08 to 1.12) at gamma 3"
+    assert (found.decision.verdict, found.decision.reason) == ("undecided", reason)
+    with pytest.raises(ValueError, match="measured: expected S above 0 at gamma 3, got 0"):
+        summarise(unknown, [3], measured={3: np.zeros(4001)})

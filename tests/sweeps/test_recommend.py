@@ -219,7 +219,7 @@ def test_json_tells_what_was_measured(run: Run, validated: Callable[..., Run]) -
     assert (first["speedup_measured"], first["speedup_whole"]) == ({"value": 1.5, "low": None, "high": None}, 1.4)
     assert (second["speedup_measured"], second["speedup_whole"]) == (None, None)
     validation = content["validation"]
-    assert [validation[name] for name in ("cells", "speedup_error_worst", "acceptance_provenance")] == [1, 0.1, 0]
+    assert [validation[name] for name in ("cells", "speedup_error_worst", "acceptance_known")] == [1, 0.1, 0]
 
 
 def test_points_that_rules_leave_out_are_refused_as_such(tmp_path: Path) -> None:

@@ -141,7 +141,7 @@ class Run:
         return frame_of(ValidationRow, [row for row in self._directory.rows(ValidationRow) if row.gamma is not None])
 
     def table(self) -> pd.DataFrame:
-        """The answers: a row for each setting, batch size and context, with decision, γ, S predicted and measured."""
+        """The answers: a row for each setting, batch size and context, with decision, γ and S from all evidence."""
         return self.recommend()
 
     def recommend(

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import torch
 
 from specgauge.bench.timing import neighbours
 from specgauge.bench.timing.cell_timer import FEWEST_RETAKES, MOST_RETAKES
@@ -23,6 +24,7 @@ ARMS = arm_names([1])
 def test_a_sample_is_disturbed_by_more_switches_than_an_idle_machine_makes(
     monkeypatch: pytest.MonkeyPatch, switches: int, seconds: float, is_disturbed: bool
 ) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
     counts, times = iter([7, 7 + switches]), iter([100.0, 100.0 + seconds])
     monkeypatch.setattr(neighbours, "involuntary_switches", lambda: next(counts))
     monkeypatch.setattr("specgauge.bench.timing.neighbours.time.monotonic", lambda: next(times))

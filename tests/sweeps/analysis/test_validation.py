@@ -335,9 +335,14 @@ def by(log_speedup: float) -> CountedBlock:
 
 
 def measured(
-    blocks: Sequence[CountedBlock], *, spread: float = math.nan, replicates: int = 200
+    blocks: Sequence[CountedBlock],
+    batches: Any = None,
+    *,
+    spread: float = math.nan,
+    replicates: int = 200,
 ) -> tuple[float, float, float]:
-    found = measured_replicates(blocks, confidence=0.9, replicates=replicates, seed=0, spread=spread)
+    batches = np.arange(len(blocks)) if batches is None else np.array(batches)
+    found = measured_replicates(blocks, batches, confidence=0.9, replicates=replicates, seed=0, spread=spread)
     return interval_around(found, 0.9)
 
 
@@ -358,11 +363,20 @@ def test_measured_speedup_pools_blocks() -> None:
 def test_a_single_batch_is_as_uncertain_as_others_vary() -> None:
     """Log S of batches: 0 and .2 at one γ, 0, .3 and .6 at another: variance (.02 + .18) / 3."""
     several = [[by(0.0), by(0.2)], [by(0.0), by(0.3), by(0.6)], [by(5.0)]]
-    spread = batch_spread(several)
+    spread = batch_spread((own, np.arange(len(own))) for own in several)
     assert spread == pytest.approx(math.sqrt(0.2 / 3))
     value, low, high = measured([block(0.5)], spread=spread, replicates=20_000)
     assert (value, low, high) == pytest.approx((1.0, math.exp(-1.645 * spread), math.exp(1.645 * spread)), rel=0.02)
-    assert math.isnan(batch_spread([[block()], []]))
+    assert math.isnan(batch_spread([([block()], np.array([0]))]))
+
+
+def test_repetitions_of_a_batch_are_no_further_evidence() -> None:
+    """Two batches, each decoded three times alike: as uncertain as once each."""
+    once, twice = [by(0.0), by(0.2)], [by(0.0), by(0.2)] * 3
+    assert measured(twice, [0, 1] * 3) == pytest.approx(measured(once), rel=1e-12)
+    assert batch_spread([(twice, np.array([0, 1] * 3))]) == pytest.approx(batch_spread([(once, np.array([0, 1]))]))
+    alone = measured([by(0.1)] * 4, [0] * 4, spread=0.2)
+    assert alone == pytest.approx(measured([by(0.1)], spread=0.2), rel=1e-12)
 
 
 def test_measured_intervals_cover_as_often_as_they_say() -> None:
@@ -404,14 +418,14 @@ def test_errors_are_means_and_worst_of_absolute_values() -> None:
 )
 def test_an_interval_holds_zero_up_to_rounding(low: float, high: float, holds: int) -> None:
     found = known(summarise([validation_row(acceptance_error_low=low, acceptance_error_high=high)]))
-    assert (found.acceptance_provenance, found.acceptance_agrees) == (1, holds)
+    assert (found.acceptance_known, found.acceptance_agrees) == (1, holds)
 
 
 def test_what_is_unknown_is_not_counted() -> None:
     lacking = dict.fromkeys(("acceptance_error_low", "acceptance_error_high", "rounds_agree", "speedup_whole"))
     rows = [validation_row(**lacking), validation_row(gamma=3, rounds_agree=False, speedup_whole=0.9)]
     found = known(summarise(rows))
-    assert (found.acceptance_provenance, found.rounds_known, found.rounds_agree) == (1, 1, 0)
+    assert (found.acceptance_known, found.rounds_known, found.rounds_agree) == (1, 1, 0)
     assert (found.whole_low, found.whole_high) == (0.9, 0.9)
 
 
