@@ -17,8 +17,8 @@ from typing import Any
 import yaml
 
 from specgauge.configs.errors import ConfigError, Fault, Keys, place_name, shown, value_fault
+from specgauge.configs.reading import CONFIG_BYTES, read_text
 
-LARGEST_FILE_BYTES = 1 << 20
 MOST_VALUES = 100_000
 _LONGEST_NUMBER = 100
 _CORE = "tag:yaml.org,2002:"
@@ -73,22 +73,17 @@ class Source:
         return self.label if line is None or self.option else f"{self.label}:{line}"
 
 
-def read_text(path: Path) -> str:
-    """The text of a file.
+def config_text(path: Path) -> str:
+    """The text of a configuration, a hardware entry or a model's shape.
 
     Raises:
-        ConfigError: it is too large for a configuration, or not UTF-8 (with the line).
+        ConfigError: no regular file, too large, or not UTF-8 (with the line).
         OSError: it cannot be read.
     """
-    with path.open("rb") as file:
-        content = file.read(LARGEST_FILE_BYTES + 1)
-    if len(content) > LARGEST_FILE_BYTES:
-        raise ConfigError(f"{path}: expected a text of at most {LARGEST_FILE_BYTES >> 20} MiB, got a larger file")
     try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise ConfigError(f"{path}:{line}: expected a UTF-8 text file, got bytes that are not UTF-8") from error
+        return read_text(path, CONFIG_BYTES)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
 
 
 def read_yaml(text: str, source: Source, under: Keys = ()) -> Document:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from specgauge.configs.reading import CONFIG_BYTES, read_text
 from specgauge.configs.schema import Config
 from specgauge.model.settings import Point, Setting
 from specgauge.reports.formatting import count, sentence
@@ -74,13 +75,13 @@ def read_report_data(run_dir: Path) -> ReportData:
         ValueError: not a run directory, or one of its files is damaged, foreign or of another release.
     """
     run = Run.open(run_dir)
-    lines = run.journal() if (run_dir / CELLS).is_file() else ()
+    lines = run.journal() if (run_dir / CELLS).exists() else ()
     predictions, recommendations, decoded, warnings = _predicted(run, lines)
     validation = [row for row in decoded if row.gamma is not None]
     return ReportData(
         path=run_dir,
         config=run.config,
-        config_text=(run_dir / CONFIG).read_text(encoding="utf-8"),
+        config_text=read_text(run_dir / CONFIG, CONFIG_BYTES),
         environment=run.environment,
         lines=lines,
         timings=collect_timings(plan_cells(run.config), tuple(run.config.grid.gamma), lines),
@@ -119,7 +120,7 @@ def _predicted(run: Run, lines: Sequence[JournalLine]) -> _Predicted:
 
 
 def _is_predicted(run: Run) -> bool:
-    return (run.path / PREDICTIONS).is_file() and (run.path / RECOMMENDATION).is_file()
+    return (run.path / PREDICTIONS).exists() and (run.path / RECOMMENDATION).exists()
 
 
 def _gaps(run: Run, lines: Sequence[JournalLine]) -> Iterator[WarningRow]:
@@ -139,7 +140,7 @@ def _gaps(run: Run, lines: Sequence[JournalLine]) -> Iterator[WarningRow]:
     if lines and not _is_predicted(run):
         message = "This run stopped before it had predicted; what stands here is made from what it measured so far."
         yield gap("stopped", message)
-    if _is_predicted(run) and (run.path / REQUESTS).is_file() and not (run.path / VALIDATION).is_file():
+    if _is_predicted(run) and (run.path / REQUESTS).exists() and not (run.path / VALIDATION).exists():
         message = "Texts were decoded end to end, but the predictions have not been held against them yet."
         yield gap("not_compared", message)
 

@@ -68,7 +68,7 @@ def run(
                     pair.name: PairRun(Session(opened, pair, prompts, shown, deadline=deadline)).measure()
                     for pair in planned_pairs(config)
                 }
-        if not (out / ENVIRONMENT).is_file():
+        if not (out / ENVIRONMENT).exists():
             raise ChildProcessError("; ".join(f"pair {name}: {one.died}" for name, one in outcomes.items()))
         problems = [outcome.bad_input for outcome in outcomes.values() if outcome.bad_input is not None]
         made = Run.open(out)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from specgauge.configs.canonical import short_hash
+from specgauge.configs.reading import JOURNAL_BYTES, check_regular, read_bytes
 from specgauge.sweeps.store.files import storage_error
 from specgauge.sweeps.store.rows import START_ANEW, json_line, read_jsonl, row_of
 from specgauge.sweeps.store.schema import SETTLED, JournalLine
@@ -39,7 +40,9 @@ def read_journal(path: Path) -> JournalContent:
         ValueError: the file cannot be read, or a whole line of it is damaged, foreign or of another release.
     """
     try:
-        content = path.read_bytes()
+        content = read_bytes(path, JOURNAL_BYTES)
+    except ValueError as error:
+        raise ValueError(f"{error}; {START_ANEW}") from error
     except OSError as error:
         raise ValueError(f"{path}: cannot read the journal: {error.strerror or error}; {START_ANEW}") from error
     whole_bytes = content.rfind(b"\n") + 1
@@ -141,6 +144,8 @@ def lock_for_writing(path: Path) -> int:
     import fcntl  # absent where files cannot be locked this way; reading a journal must work there too
 
     try:
+        if path.exists() and not path.is_dir():
+            check_regular(path, JOURNAL_BYTES)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
     except OSError as error:
         raise ValueError(f"{path}: cannot open it for writing: {error.strerror}; give another --out") from error

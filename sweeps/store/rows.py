@@ -24,7 +24,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, Union, get_
 
 from pydantic import TypeAdapter, ValidationError
 
+from specgauge.configs import reading
 from specgauge.configs.canonical import canonical_json, strict_loads
+from specgauge.configs.reading import PARQUET_BYTES, TABLE_BYTES, check_regular
 from specgauge.sweeps.store.files import atomic_path, write_text_atomically
 from specgauge.sweeps.store.schema import LARGEST_NUMBER, LIMITS, SCHEMA
 
@@ -171,14 +173,14 @@ def read_text(path: Path, remedy: str = RUN_AGAIN) -> str:
     """The UTF-8 text of a run's file.
 
     Raises:
-        ValueError: missing, unreadable, empty or not UTF-8.
+        ValueError: missing, no regular file, too large, unreadable, empty or not UTF-8.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = reading.read_text(path, TABLE_BYTES)
     except FileNotFoundError as error:
         raise ValueError(f"{path}: missing; make it with `specgauge run`") from error
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: not UTF-8 text (byte {error.start}); {remedy}") from error
+    except ValueError as error:
+        raise ValueError(f"{error}; {remedy}") from error
     except OSError as error:
         raise ValueError(f"{path}: cannot read it: {error.strerror or error}; {remedy}") from error
     if not text.strip():
@@ -391,8 +393,12 @@ def read_table(path: Path, row_type: type[Any], remedy: str = MEASURE_AGAIN) -> 
     import pyarrow.parquet as pq
 
     refusals = (OSError, ValueError, KeyError, NotImplementedError, pa.ArrowException)
-    if not path.is_file():
-        raise ValueError(f"{path}: missing; measure it with `specgauge run`")
+    try:
+        check_regular(path, PARQUET_BYTES)
+    except FileNotFoundError as error:
+        raise ValueError(f"{path}: missing; measure it with `specgauge run`") from error
+    except ValueError as error:
+        raise ValueError(f"{error}; {remedy}") from error
     try:
         table = pq.read_table(path)
     except refusals as error:

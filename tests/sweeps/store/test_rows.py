@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -213,6 +214,11 @@ def lacking(name: str) -> Callable[[Path], object]:
     return parquet(lambda table: table.drop_columns([name]))
 
 
+def fifo(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
 def shortened(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-10])
 
@@ -297,13 +303,14 @@ def test_damage_is_one_line_that_names_file_and_place(
     told = []
     for name, (read, damages) in CASES.items():
         read(path)
-        for damage in damages:
+        for damage in (*damages, fifo):
             damage(path / name)
             with pytest.raises(ValueError, match=r"^[^\n]+$") as error:
                 read(path)
             line = str(error.value).replace(f"{path}/", "")
             assert line.startswith((name, "verification.csv"))
             told.append(re.sub(r"((?:not a parquet file|not YAML|not JSON|not a CSV file): ).*?;", r"\1…;", line))
+            (path / name).unlink(missing_ok=True)
             (path / name).write_bytes(kept[name])
             (path / "verification.csv").unlink(missing_ok=True)
     snapshot("store_errors", "".join(f"{line}\n" for line in told))
