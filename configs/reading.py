@@ -15,7 +15,9 @@ MIB = 1 << 20
 CONFIG_BYTES = MIB
 """A configuration, a hardware entry, a model's config.json: text a person reads."""
 TABLE_BYTES = 64 * MIB
-"""A CSV, YAML or JSON file of a run: 100,000 rows of 600 characters; larger ones take minutes to check."""
+"""A CSV or JSON file of a run: 100,000 rows of 600 characters; larger ones take minutes to check."""
+ANSWER_BYTES = 4 * MIB
+"""A YAML file of a run: 6,000 decisions, ten seconds of parsing."""
 PROMPT_BYTES = 1024 * MIB
 """A file of prompts: dumps of conversations reach some hundred MiB, and are read whole."""
 JOURNAL_BYTES = 2048 * MIB

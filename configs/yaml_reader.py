@@ -60,6 +60,22 @@ def dump_yaml(value: object) -> str:
     return text
 
 
+class _DumperForAnyone(yaml.SafeDumper):
+    """PyYAML's safe dumper that also quotes the text that Loader alone would take for something else."""
+
+    def resolve(self, kind: type[yaml.Node], value: Any, implicit: Any) -> str:
+        tag: str = super().resolve(kind, value, implicit)
+        if kind is yaml.ScalarNode and tag == _CORE + "str" and implicit[0]:
+            tag = _Resolving.resolve(self, kind, value, implicit)  # type: ignore[arg-type]
+        return tag
+
+
+def dump_for_anyone(value: object) -> str:
+    """Plain data as YAML that `read_yaml` and other readers of YAML 1.1 and 1.2 read back equal."""
+    text: str = yaml.dump(value, Dumper=_DumperForAnyone, sort_keys=False, allow_unicode=True, width=120)
+    return text
+
+
 @dataclass(frozen=True)
 class Source:
     """Where a text comes from: a file, whose lines are counted, or an option, which has none."""
@@ -86,15 +102,15 @@ def config_text(path: Path) -> str:
         raise ConfigError(str(error)) from error
 
 
-def read_yaml(text: str, source: Source, under: Keys = ()) -> Document:
+def read_yaml(text: str, source: Source, under: Keys = (), *, most_values: int = MOST_VALUES) -> Document:
     """Parse one YAML document; ``source`` names it in errors, and ``under`` is where its value stands.
 
     A text without any value has the value None and no lines.
 
     Raises:
-        ConfigError: it is not YAML, holds several documents, or expands to more than MOST_VALUES values.
+        ConfigError: it is not YAML, holds several documents, or expands to more than ``most_values`` values.
     """
-    document = Document(source)
+    document = Document(source, most_values)
     try:
         loader = Loader(text)
         try:
@@ -114,11 +130,11 @@ def read_yaml(text: str, source: Source, under: Keys = ()) -> Document:
 class Document:
     """What a YAML text holds: its plain value, the line of each key and list item, and what is wrong with its form."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, most_values: int) -> None:
         self.value: object = None
         self.lines: dict[Keys, int] = {}
         self.faults: list[Fault] = []
-        self._source = source
+        self._source, self._most_values = source, most_values
         self._open: set[int] = set()
         self._built = 0
 
@@ -127,9 +143,9 @@ class Document:
         line = node.start_mark.line + 1
         self.lines.setdefault(keys, line)
         self._built += 1
-        if self._built > MOST_VALUES:
+        if self._built > self._most_values:
             got = "more once its aliases are expanded"
-            raise ConfigError(f"{self._source.at(line)}: expected at most {MOST_VALUES} values, got {got}")
+            raise ConfigError(f"{self._source.at(line)}: expected at most {self._most_values} values, got {got}")
         if id(node) in self._open:
             got = "an anchor that contains itself"
             raise ConfigError(f"{self._source.at(line)}: expected aliases of others, got {got}")
