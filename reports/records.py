@@ -19,8 +19,9 @@ from specgauge.sweeps.analysis.predictions import predict
 from specgauge.sweeps.analysis.timings import CellTimings, collect_timings
 from specgauge.sweeps.analysis.validation import ValidationSummary, summarise
 from specgauge.sweeps.plan import plan_cells, planned_pairs
+from specgauge.sweeps.store.derived import doubts, stands
 from specgauge.sweeps.store.rows import row_of
-from specgauge.sweeps.store.rundir import CELLS, CONFIG, PREDICTIONS, RECOMMENDATION, REQUESTS, VALIDATION, Run
+from specgauge.sweeps.store.rundir import CELLS, CONFIG, PREDICTIONS, RECOMMENDATION, Run
 from specgauge.sweeps.store.schema import (
     CellRow,
     JournalLine,
@@ -105,8 +106,8 @@ _Predicted = tuple[Sequence[PredictionRow], Sequence[RecommendationRow], Sequenc
 
 
 def _predicted(run: Run, lines: Sequence[JournalLine]) -> _Predicted:
-    """What is predicted: as written, or, where the run stopped before, made from what it has."""
-    if _is_predicted(run):
+    """What is predicted: as written, or, where the run stopped before or was altered since, made from what it has."""
+    if stands(run.path):
         return run.rows(PredictionRow), run.rows(RecommendationRow), run.rows(ValidationRow), run.rows(WarningRow)
     if not lines:
         return (), (), (), ()
@@ -119,15 +120,12 @@ def _predicted(run: Run, lines: Sequence[JournalLine]) -> _Predicted:
     )
 
 
-def _is_predicted(run: Run) -> bool:
-    return (run.path / PREDICTIONS).exists() and (run.path / RECOMMENDATION).exists()
-
-
 def _gaps(run: Run, lines: Sequence[JournalLine]) -> Iterator[WarningRow]:
 
     def gap(code: str, message: str) -> WarningRow:
         return WarningRow(code=code, message=message, remedy=RESUME)
 
+    yield from doubts(run.path)
     if not lines:
         yield gap("unmeasured", "Nothing has been timed yet.")
     tried = {line.axes["pair"] for line in lines if line.status != "skipped"}
@@ -137,12 +135,9 @@ def _gaps(run: Run, lines: Sequence[JournalLine]) -> Iterator[WarningRow]:
             if pair.name not in skipped and not run.has_acceptance(pair.name, sampling.name):
                 where = f"pair {pair.name} and sampling {sampling.name}"
                 yield gap("acceptance_missing", f"No acceptance has been recorded for {where}.")
-    if lines and not _is_predicted(run):
+    if lines and not ((run.path / PREDICTIONS).exists() and (run.path / RECOMMENDATION).exists()):
         message = "This run stopped before it had predicted; what stands here is made from what it measured so far."
         yield gap("stopped", message)
-    if _is_predicted(run) and (run.path / REQUESTS).exists() and not (run.path / VALIDATION).exists():
-        message = "Texts were decoded end to end, but the predictions have not been held against them yet."
-        yield gap("not_compared", message)
 
 
 Row = TypeVar("Row", bound=CellRow)

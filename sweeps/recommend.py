@@ -13,7 +13,7 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import groupby
 from typing import Any
@@ -22,9 +22,10 @@ from specgauge.model.checks import positive_times_s
 from specgauge.model.decision import OPTIMISTIC
 from specgauge.model.settings import SettingPoint
 from specgauge.model.speedup import nearest_gamma
-from specgauge.sweeps.analysis.predictions import AnalysedRun, recommendation
+from specgauge.sweeps.analysis.predictions import AnalysedRun, predict, recommendation
 from specgauge.sweeps.analysis.validation import ValidationSummary, cell_of, summarise
 from specgauge.sweeps.plan import plan_cells
+from specgauge.sweeps.store.derived import doubts, stands
 from specgauge.sweeps.store.rundir import Run
 from specgauge.sweeps.text_table import count
 
@@ -80,7 +81,12 @@ def recommend(
     """
     refuse_what_is_not_there(run, pair=pair, sampling=sampling, batch_size=batch_size, context=context)
     wanted = {"pair": pair, "sampling": sampling, "batch_size": batch_size, "context": context}
-    entries = run.recommendations() if max_itl_s is None else _limited(run, max_itl_s)
+    if stands(run.path):
+        found = run.recommendations(), run.warnings, run.validation()
+    else:  # altered, or stopped before it predicted
+        made = predict(run)
+        found = made.recommendations, made.warnings, made.validation
+    entries = found[0] if max_itl_s is None else _limited(run, max_itl_s)
 
     def matching(found: Iterable[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:
         return tuple(
@@ -91,8 +97,8 @@ def recommend(
         entries=matching(entries),
         max_itl_s=max_itl_s,
         confidence=run.config.precision.confidence,
-        warnings=run.warnings,
-        validation=matching(run.validation()),
+        warnings=(*map(asdict, doubts(run.path)), *found[1]),
+        validation=matching(found[2]),
         are_some=any(value is not None for value in wanted.values()),
     )
 

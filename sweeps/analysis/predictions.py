@@ -40,8 +40,9 @@ from specgauge.sweeps.analysis.warnings import (
     timing_warnings,
 )
 from specgauge.sweeps.plan import chains, plan_cells, planned_pairs
-from specgauge.sweeps.store.rows import columns, write_csv, write_mapping
-from specgauge.sweeps.store.rundir import PREDICTIONS, RECOMMENDATION, VALIDATION, Run
+from specgauge.sweeps.store.derived import write_answers
+from specgauge.sweeps.store.rows import columns, write_csv
+from specgauge.sweeps.store.rundir import PREDICTIONS, VALIDATION, Run
 from specgauge.sweeps.store.schema import DecodedKey, PredictionRow, RecommendationRow, ValidationRow, WarningRow
 from specgauge.sweeps.store.tables import read_tuned
 
@@ -134,8 +135,7 @@ def predict_run(run: Run, reasons: Reasons | None = None) -> Predictions:
     if predictions.validation:
         write_csv(run.path / VALIDATION, ValidationRow, [*predictions.validation, *predictions.policies])
     write_csv(run.path / PREDICTIONS, PredictionRow, predictions.rows)
-    content = {"recommendations": list(predictions.recommendations), "warnings": list(predictions.warnings)}
-    write_mapping(run.path / RECOMMENDATION, content)
+    write_answers(run.path, predictions.recommendations, predictions.warnings)
     return predictions
 
 

@@ -92,7 +92,7 @@ Samples = tuple[Annotated[tuple[Mark, ...], Field(min_length=1)], ...]
 
 @dataclass(frozen=True, kw_only=True, config=EXACT)
 class JournalLine:
-    """What one arm of one cell gave in one block: a line of cells.jsonl.
+    """What one arm of one cell gave in one block: a line of cells.jsonl, which has a `checksum` of these fields too.
 
     A sample is a list of cumulative marks in seconds: one mark for most arms, C(1), …, C(γ_max) for `draft`. Raw
     samples and warm-ups are kept; statistics derive from them.

@@ -107,7 +107,8 @@ def _prepare_folder(path: Path) -> bool:
 
 def has_results(path: Path) -> bool:
     """Whether anything has been measured in the run directory `path`."""
-    return bool(read_journal(path / CELLS).lines) or any((path / ACCEPTANCE).glob("*.parquet"))
+    journal = read_journal(path / CELLS)
+    return bool(journal.lines or journal.altered) or any((path / ACCEPTANCE).glob("*.parquet"))
 
 
 def _write_config(path: Path, text: str) -> None:

@@ -17,7 +17,8 @@ from typing import Any
 from specgauge.configs.schema import Config
 from specgauge.model.speedup import round_time_s, tokens_per_round_iid
 from specgauge.sweeps.plan import plan_cells
-from specgauge.sweeps.store.rows import row_of, write_csv, write_mapping
+from specgauge.sweeps.store.derived import write_answers
+from specgauge.sweeps.store.rows import row_of, write_csv
 from specgauge.sweeps.store.rundir import acceptance_path
 from specgauge.sweeps.store.schema import PredictionRow, RecommendationRow
 from specgauge.sweeps.store.writer import OpenRun
@@ -110,8 +111,7 @@ def build_run(folder: Path, shape: Shape | None = None) -> Path:
     if shape.with_predictions:
         rows = prediction_rows(shape)
         write_csv(folder / "predictions.csv", PredictionRow, rows)
-        answers = {"recommendations": recommendation_rows(shape, rows), "warnings": []}
-        write_mapping(folder / "recommendation.yaml", answers)
+        write_answers(folder, recommendation_rows(shape, rows), [])
     return folder
 
 

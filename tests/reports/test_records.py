@@ -3,14 +3,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from specgauge.model.settings import Point
 from specgauge.reports.records import ReportData, best_of, curves, findings, read_report_data, validated
 from specgauge.sweeps.store.schema import WarningRow
 from tests.reports.synthetic import Shape, build_run, predicted
-from tests.reports.validation_rows import a_record, decode
-from tests.sweeps.validation_rows import forced_row, validation_row
+from tests.reports.validation_rows import a_record
+from tests.sweeps.made import restamp
+from tests.sweeps.validation_rows import forced_row
 
 STOPPED = Shape(with_predictions=False)
 
@@ -20,9 +20,7 @@ def found_in(data: ReportData) -> dict[str, WarningRow]:
 
 
 def warn(run: Path, *warnings: dict[str, Any]) -> Path:
-    answers = yaml.safe_load((run / "recommendation.yaml").read_text(encoding="utf-8"))
-    answers["warnings"] = list(warnings)
-    (run / "recommendation.yaml").write_text(yaml.safe_dump(answers), encoding="utf-8")
+    restamp(run, warnings=list(warnings))
     return run
 
 
@@ -72,13 +70,6 @@ def test_a_journal_without_a_block_gives_no_warning_but_that(left: str | None, t
     if left is not None:
         (run / "cells.jsonl").write_text(left, encoding="utf-8")
     assert {one.code for one in findings(read_report_data(run), {})} == {"unmeasured", "acceptance_missing"}
-
-
-def test_decoded_texts_that_were_not_compared_are_a_gap(tmp_path: Path) -> None:
-    run = build_run(tmp_path / "run")
-    (run / "requests.parquet").write_bytes(b"anything")
-    assert [gap.code for gap in read_report_data(run).gaps] == ["not_compared"]
-    assert [gap.code for gap in read_report_data(decode(run, validation_row())).gaps] == []
 
 
 def test_curves_are_sorted_and_the_best_is_the_smallest_gamma_among_equals() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from specgauge.sweeps.store.rows import row_of, write_csv
 from specgauge.sweeps.store.schema import ValidationRow
+from tests.sweeps.made import restamp
 from tests.sweeps.validation_rows import validation_row
 
 
@@ -19,4 +20,5 @@ def a_record(**changes: Any) -> ValidationRow:
 def decode(run: Path, *rows: dict[str, Any], policies: Sequence[dict[str, Any]] = ()) -> Path:
     """Write `rows`, and those of `policies`, into the run directory."""
     write_csv(run / "validation.csv", ValidationRow, [*rows, *policies])
+    restamp(run)
     return run

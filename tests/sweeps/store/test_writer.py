@@ -109,7 +109,7 @@ def test_fresh_renames_the_old_run(path: Path, tmp_path: Path) -> None:
     assert "new.old-1" not in names(tmp_path)
 
 
-@pytest.mark.parametrize("damage", ["config.yaml", "cells.jsonl", "environment.json"])
+@pytest.mark.parametrize("damage", ["config.yaml", "environment.json"])
 def test_a_damaged_run_is_refused_and_can_be_put_aside(path: Path, damage: str) -> None:
     (path / damage).write_text("{: \n")
     with pytest.raises(ValueError, match=rf"^{path / damage}[^\n]*--fresh[^\n]*$"):
