@@ -52,11 +52,14 @@ def _too_large(path: Path, most_bytes: int) -> ValueError:
 def read_bytes(path: Path, most_bytes: int) -> bytes:
     """The bytes of a file; errors as `check_regular`."""
     check_regular(path, most_bytes)
+    chunks, left = [], most_bytes
     with path.open("rb") as file:
-        content = file.read(most_bytes + 1)  # what /proc shows as empty may be endless
-    if len(content) > most_bytes:
-        raise _too_large(path, most_bytes)
-    return content
+        while chunk := file.read(MIB):  # what /proc shows as empty may be endless
+            chunks.append(chunk)
+            left -= len(chunk)
+            if left < 0:
+                raise _too_large(path, most_bytes)
+    return b"".join(chunks)
 
 
 def read_text(path: Path, most_bytes: int) -> str:
