@@ -115,6 +115,29 @@ def row_of(row_type: type[Row], value: Any, where: str, remedy: str = RUN_AGAIN)
         raise ValueError(f"{where}{_problem(row_type, error)}; {remedy}") from error
 
 
+def readable(row_type: type[Any], row: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """The row with unknown (None) for every figure that its row type would refuse to read, and the names of those.
+
+    Raises:
+        ValueError: what is wrong may not be unknown.
+    """
+    values, names = dict(row), []
+    while True:
+        try:
+            TypeAdapter(row_type).validate_python(values)
+        except ValidationError as error:
+            place = error.errors(include_url=False)[0]["loc"]
+            holder = values
+            for part in place[:-1]:
+                holder[part] = holder = dict(holder[part])
+            if not place or holder.get(place[-1]) is None:
+                raise ValueError(f"{row_type.__name__}{_problem(row_type, error)}") from error
+            names.append(".".join(map(str, place)))
+            holder[place[-1]] = None
+        else:
+            return values, names
+
+
 def _problem(row_type: type[Any], error: ValidationError) -> str:
     first = error.errors(include_url=False)[0]
     kind, place, context = first["type"], first["loc"], first.get("ctx", {})

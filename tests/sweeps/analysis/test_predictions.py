@@ -6,6 +6,7 @@ A_i = 2^-i, Ω = 3/2, 7/4, 15/8, and T_round = γ/8 + A_γ/16 + 5/4 = 45/32, 97/
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -15,8 +16,10 @@ import yaml
 
 from specgauge.model.arms import arm_names
 from specgauge.model.decision import OPTIMISTIC, costs_from_blocks
+from specgauge.sweeps.analysis import predictions as predictions_module
 from specgauge.sweeps.analysis.predictions import Reasons, predict, predict_run
 from specgauge.sweeps.plan import plan_cells
+from specgauge.sweeps.store.derived import stands
 from specgauge.sweeps.store.rows import plain
 from specgauge.sweeps.store.rundir import Run
 from specgauge.sweeps.store.schema import PredictionRow
@@ -225,3 +228,21 @@ def test_files_come_back_as_written(tmp_path: Path) -> None:
     first = [file.read_bytes() for file in files]
     predict_run(run)
     assert [file.read_bytes() for file in files] == first
+
+
+def test_an_impossible_figure_is_left_unknown_and_told_and_what_is_written_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = write_run(tmp_path / "run", made.config(), {"greedy": made.acceptance_frame(10, 16)})
+    rule = predictions_module.recommendation
+
+    def wrong(*arguments: Any) -> dict[str, Any]:
+        return rule(*arguments) | {"expected_loss": math.nan}
+
+    monkeypatch.setattr(predictions_module, "recommendation", wrong)
+    found = predict_run(run)
+    assert [entry["expected_loss"] for entry in found.recommendations] == [None]
+    (told,) = [warning["message"] for warning in found.warnings if warning["code"] == "impossible_figure"]
+    assert told == "1 figure came out as none can be and left unknown: expected_loss"
+    assert stands(run.path)
+    assert Run.open(run.path).recommendations() == found.recommendations

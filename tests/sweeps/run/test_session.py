@@ -210,7 +210,7 @@ def test_the_seconds_are_those_of_all_pairs_and_the_answer_says_what_was_left_ou
 def test_where_all_is_over_the_memory_only_that_is_said(tmp_path: Path, bench: FakeBench) -> None:
     config = made.config(grid=GRID, limits={"memory": 79})
     assert bench.measure_pair(tmp_path / "run", config).acceptance_reasons == {"greedy": ALL_TOO_LARGE}
-    assert runner.run(config, out=tmp_path / "run") == DONE
+    assert runner.run(config, out=tmp_path / "run") == FAILED
     assert (len(warnings(tmp_path / "run", "skipped")), warnings(tmp_path / "run", "acceptance_missing")) == (1, [])
     assert (bench.loaded, bench.recorded) == ([], [])
 
@@ -228,7 +228,9 @@ def test_workers_are_told_the_seconds_that_are_left_and_none_is_started_for_noth
 
     monkeypatch.setattr(worker, "_start", start)
     monkeypatch.setattr(runner, "Deadline", lambda _: Deadline(seconds, now=lambda: now[0]))
-    assert runner.run(made.config(grid=GRID, pairs=PAIRS), out=tmp_path / "run", apart=True) == DONE
+    assert runner.run(made.config(grid=GRID, pairs=PAIRS), out=tmp_path / "run", apart=True) == (
+        DONE if seconds else FAILED
+    )
     assert started == told
     assert len(warnings(tmp_path / "run", "out_of_time")) == (0 if seconds else 2)
     assert bool(bench.loaded) == (seconds > 0)

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from specgauge.sweeps.store.rows import columns, frame_of, plain, read_csv, write_csv, write_table
+from specgauge.sweeps.store.rows import columns, frame_of, plain, read_csv, readable, write_csv, write_table
 from specgauge.sweeps.store.rundir import Run, read_environment
 from specgauge.sweeps.store.schema import AcceptanceRow, Interval, PredictionRow, RecommendationRow, ValidationRow
 from specgauge.sweeps.store.tables import add_rollouts, keep_tuned, read_decoded, read_rollouts, read_tuned
@@ -321,3 +321,17 @@ def test_damage_is_one_line_that_names_file_and_place(
             (path / name).write_bytes(kept[name])
             (path / "verification.csv").unlink(missing_ok=True)
     snapshot("store_errors", "".join(f"{line}\n" for line in told))
+
+
+def test_a_figure_that_cannot_be_is_unknown_rather_than_a_file_nobody_reads() -> None:
+    row, names = readable(ValidationRow, validation_row(speedup_measured_low=-0.084, error=math.nan))
+    assert (row, names) == (
+        validation_row(speedup_measured_low=None, error=None), ["speedup_measured_low", "error"]
+    )  # fmt: skip
+    given = recommendation(speedup={"value": 1.5, "low": math.inf, "high": None})
+    row, names = readable(RecommendationRow, given)
+    assert (row["speedup"], names) == ({"value": 1.5, "low": None, "high": None}, ["speedup.low"])
+    assert given["speedup"]["low"] == math.inf
+    assert readable(PredictionRow, prediction()) == (prediction(), [])
+    with pytest.raises(ValueError, match="PredictionRow, gamma: expected a whole number of at least 1 and up to 64"):
+        readable(PredictionRow, prediction(gamma=0))
