@@ -64,9 +64,9 @@ class _DumperForAnyone(yaml.SafeDumper):
     """PyYAML's safe dumper that also quotes the text that Loader alone would take for something else."""
 
     def resolve(self, kind: type[yaml.Node], value: Any, implicit: Any) -> str:
-        tag: str = super().resolve(kind, value, implicit)
+        tag: str = super().resolve(kind, value, implicit)  # type: ignore[no-untyped-call]
         if kind is yaml.ScalarNode and tag == _CORE + "str" and implicit[0]:
-            tag = _Resolving.resolve(self, kind, value, implicit)  # type: ignore[arg-type]
+            tag = _Resolving().resolve(kind, value, implicit)  # type: ignore[no-untyped-call]
         return tag
 
 

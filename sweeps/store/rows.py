@@ -121,7 +121,8 @@ def readable(row_type: type[Any], row: Mapping[str, Any]) -> tuple[dict[str, Any
     Raises:
         ValueError: what is wrong may not be unknown.
     """
-    values, names = dict(row), []
+    values: dict[Any, Any] = dict(row)
+    names: list[str] = []
     while True:
         try:
             TypeAdapter(row_type).validate_python(values)

@@ -21,7 +21,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import NamedTuple
@@ -65,6 +65,11 @@ VALUES = (
 """What takes the place of a number or word."""
 
 
+Line = tuple[list[str], Sequence[Path]]
+"""A command line, and the pages it writes."""
+Lines = Mapping[str, Line]
+
+
 class Answer(NamedTuple):
     """What a command gave: its code, and what a person reads of it."""
 
@@ -86,10 +91,10 @@ def made_run(path: Path) -> Path:
     return path
 
 
-def commands(run: Path, whole: Path, out: Path) -> dict[str, tuple[list[str], Sequence[Path]]]:
-    """Command lines that read a run, and the pages they write."""
+def commands(run: Path, whole: Path, out: Path) -> Lines:
+    """Every command that reads a run, by name."""
     page = out / "report.html"
-    found: dict[str, tuple[list[str], Sequence[Path]]] = {
+    found: dict[str, Line] = {
         "recommend": (["recommend", str(run)], ()),
         "recommend --json": (["recommend", str(run), "--json", "--max-itl", "1s"], ()),
         "report": (["report", str(run), "--out", str(page)], (page,)),
@@ -212,7 +217,7 @@ def mutated(name: str, data: bytes, number: int) -> tuple[str, bytes]:
             return kind.__name__, changed
 
 
-def read_all(lines: dict[str, tuple[list[str], Sequence[Path]]], pipe: Connection) -> None:
+def read_all(lines: Lines, pipe: Connection) -> None:
     """What the process of one mutation does: every command, each sent as begun and as ended."""
     for name, (arguments, pages) in lines.items():
         pipe.send((name, None))
@@ -220,7 +225,7 @@ def read_all(lines: dict[str, tuple[list[str], Sequence[Path]]], pipe: Connectio
     pipe.close()
 
 
-def answers(lines: dict[str, tuple[list[str], Sequence[Path]]]) -> Iterator[tuple[str, Answer]]:
+def answers(lines: Lines) -> Iterator[tuple[str, Answer]]:
     """Every command's answer; one that dies or hangs ends its process, and the next begins in another."""
     left = dict(lines)
     context = multiprocessing.get_context("fork")
