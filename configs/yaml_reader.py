@@ -38,6 +38,14 @@ class Dumper(_Resolving, yaml.SafeDumper):
     """PyYAML's safe dumper that quotes exactly the text that Loader would take for something else."""
 
 
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.Node:
+    """Characters that YAML folds like line ends are escaped, which only double quotes allow."""
+    style = '"' if any(character in text for character in "\x85\u2028\u2029\ufeff") else None
+    return dumper.represent_scalar(_CORE + "str", text, style=style)
+
+
+Dumper.add_representer(str, _text)
+
 _SCALARS = [
     ("bool", "true|True|TRUE|false|False|FALSE", "tTfF"),
     ("int", r"[-+]?(?:0x[0-9a-fA-F_]+|0o[0-7_]+|0b[01_]+|[0-9][0-9_]*)", "-+0123456789"),
@@ -68,6 +76,9 @@ class _DumperForAnyone(yaml.SafeDumper):
         if kind is yaml.ScalarNode and tag == _CORE + "str" and implicit[0]:
             tag = _Resolving().resolve(kind, value, implicit)  # type: ignore[no-untyped-call]
         return tag
+
+
+_DumperForAnyone.add_representer(str, _text)
 
 
 def dump_for_anyone(value: object) -> str:
