@@ -8,8 +8,10 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
+import statistics
 import subprocess
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -17,6 +19,10 @@ from typing import Any
 
 import torch
 
+THREADS_SECONDS = 0.5
+CLEARLY_FASTER = 0.05
+_WIDTH, _LAYERS, _FEWEST_SAMPLES = 1024, 12, 3
+"""A step of a small model: some 50 MB of weights, each read once."""
 PACKAGES = (
     "specgauge", "torch", "transformers", "tokenizers", "safetensors", "accelerate", "numpy", "pandas", "scipy",
     "pyarrow",
@@ -154,7 +160,64 @@ def threads_in_use(threads: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def use_threads(threads: int | None) -> None:
-    """Set torch's threads within one operation; None leaves torch's own choice."""
+def use_threads(threads: int | None, recorded: Mapping[str, Any] | None = None) -> dict[int, float]:
+    """Set torch's threads within one operation; None takes what a small forward was fastest with.
+
+    recorded: the environment of the run that goes on, whose threads are kept. Returns the seconds of the forward by
+    number of threads; empty where none was timed: a number was given, or the work is on a GPU.
+    """
+    timed_s: dict[int, float] = {}
+    if threads is None and recorded is not None:
+        threads = recorded.get("threads")
+        timed_s = {int(number): seconds for number, seconds in (recorded.get("threads_timed_s") or {}).items()}
+    elif threads is None and not torch.cuda.is_available():
+        timed_s = time_threads()
+        threads = fastest_threads(timed_s, torch.get_num_threads())
     if threads is not None:
         torch.set_num_threads(threads)
+    return timed_s
+
+
+@contextmanager
+def fastest_threads_in_use() -> Iterator[None]:
+    """What is fastest right now, for work that is not timed; as many as before afterwards. Nothing changes on a GPU."""
+    usual = torch.get_num_threads()
+    threads = usual if torch.cuda.is_available() else fastest_threads(time_threads(), usual)
+    with threads_in_use(threads):
+        yield
+
+
+def fastest_threads(timed_s: Mapping[int, float], usual: int) -> int:
+    """The number of the shortest time; the usual one unless another is clearly faster."""
+    best = min(timed_s, key=lambda number: timed_s[number])
+    return best if timed_s[best] < (1.0 - CLEARLY_FASTER) * timed_s[usual] else usual
+
+
+def time_threads(seconds: float = THREADS_SECONDS) -> dict[int, float]:
+    """Median seconds of a forward of one token through a few layers, by number of threads, interleaved.
+
+    The usual number, halves of it and 1 are timed: on cores that others use too, fewer threads wait less for each
+    other.
+    """
+    usual = torch.get_num_threads()
+    numbers = sorted({max(1, usual >> shift) for shift in range(usual.bit_length())})
+    samples: dict[int, list[float]] = {number: [] for number in numbers}
+    if len(numbers) > 1:
+        weights = [torch.full((_WIDTH, _WIDTH), 1 / _WIDTH) for _ in range(_LAYERS)]
+        started_s = time.perf_counter()
+        while time.perf_counter() - started_s < seconds or len(samples[usual]) < _FEWEST_SAMPLES:
+            for number in numbers:
+                with threads_in_use(number), torch.inference_mode():
+                    samples[number].append(_forward_s(weights))
+    return {number: statistics.median(own) if own else 0.0 for number, own in samples.items()}
+
+
+def _forward_s(weights: Sequence[torch.Tensor]) -> float:
+    """Seconds of one forward; one before it starts the threads."""
+    took_s = 0.0
+    for _ in range(2):
+        hidden, started_s = torch.ones(1, _WIDTH), time.perf_counter()
+        for layer in weights:
+            hidden = torch.relu(hidden @ layer)
+        took_s = time.perf_counter() - started_s
+    return took_s

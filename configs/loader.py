@@ -8,7 +8,7 @@ many follow.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +50,21 @@ def load_config(source: str | Path, overrides: Sequence[str] = (), *, require_fi
     written = Written.of_file(text, label, Config, hint="; 'specgauge configs quickstart' shows one")
     for option in overrides:
         written.set_option(option)
+    return _checked(written, folder, require_files=require_files)
+
+
+def config_of(content: Mapping[str, Any], label: str) -> Config:
+    """The configuration of plain values as YAML would hold them; ``label`` names them in errors.
+
+    Paths are taken from the working directory, and must exist.
+
+    Raises:
+        ConfigError: as `load_config`.
+    """
+    return _checked(Written.of_value(content, label), Path(), require_files=True)
+
+
+def _checked(written: Written, folder: Path, *, require_files: bool) -> Config:
     pairs = spread(written.value)
     faults = [error_fault(error, pairs.place(keys)) for keys, error in pairs.errors]
     config = None

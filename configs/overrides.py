@@ -7,7 +7,7 @@ dots and list indices in brackets, ``pairs[0].draft.dtype``, and values are YAML
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -47,6 +47,12 @@ class Written:
             raise ConfigError(f"{where}: expected {words_for(model)}, got {got}{hint}")
         origins = {keys: (source, line) for keys, line in document.lines.items()}
         return cls(value=document.value, faults=document.faults, _origins=origins)
+
+    @classmethod
+    def of_value(cls, value: Mapping[str, Any], label: str) -> Written:
+        """Plain values that no file holds; ``label`` is what errors call them."""
+        source = Source(label, option=1)
+        return cls(value=dict(value), faults=[], _origins=dict.fromkeys(_places(value), (source, 0)))
 
     def set_option(self, option: str) -> None:
         """Apply one ``KEY=VALUE``.
@@ -107,6 +113,14 @@ class Written:
     def _located(self, fault: Fault) -> tuple[Source, Fault]:
         source, line = self._origins[self.place(fault.keys)]
         return source, replace(fault, line=None if source.option else fault.line or line)
+
+
+def _places(value: object, keys: Keys = ()) -> Iterator[Keys]:
+    """The place of a value, and of everything in it."""
+    yield keys
+    inner = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
+    for key, one in inner:
+        yield from _places(one, (*keys, key))
 
 
 def _check_key(container: object, key: str | int, parent: Keys, source: Source) -> None:

@@ -243,8 +243,9 @@ class LimitsConfig(Section):
     """Where a run stops, whatever is left to measure; running the same command again resumes it."""
 
     run_seconds: Annotated[Seconds | None, NO_LIMIT] = None
-    """Seconds of one call of `run`, all pairs together, after which no further block is begun; null is no limit. It may
-    differ from call to call of one run directory."""
+    """Seconds of one call of `run`, all pairs together, after which no further block is begun; null is no limit. Pairs
+    share them alike, and timing leaves half of what it finds to decoding end to end. It may differ from call to call of
+    one run directory."""
     memory: Annotated[ByteCount | None, NO_LIMIT] = None
     """Bytes, such as 8GiB, that the weights of both models and the keys and values of a cell may take by estimate; a
     larger cell is skipped before anything is tried, unless a model's files do not tell its size. Where it does not hold
@@ -279,9 +280,9 @@ class Config(Section):
     mode: Annotated[Mode, one_of("mode")] = "eager"
     """How the forwards of a round run: as torch runs them, through torch.compile, or as captured CUDA graphs. Several
     make a variant of every pair each."""
-    threads: Annotated[Annotated[Threads, one_of("threads")] | None, null_means("torch's own choice")] = None
-    """Torch's threads within one operation on the CPU; null leaves torch's own choice. Several make a variant of every
-    pair each."""
+    threads: Annotated[Annotated[Threads, one_of("threads")] | None, null_means("what is faster here")] = None
+    """Torch's threads within one operation on the CPU; null takes what a small forward is fastest with, and records it.
+    Several make a variant of every pair each."""
     seed: Annotated[int, Field(ge=0, le=LARGEST_SEED)] = 0
     """Every random number of a run follows from it."""
     acceptance: AcceptanceConfig = AcceptanceConfig()
@@ -306,7 +307,7 @@ class Config(Section):
         return pair.mode or self.mode
 
     def threads_of(self, pair: PairConfig) -> int | None:
-        """Torch's threads for a pair: its own, or the configuration's; None is torch's own choice."""
+        """Torch's threads for a pair: its own, or the configuration's; None is what is faster here."""
         return pair.threads or self.threads
 
     def points(self, only: str | None = None) -> Iterator[GridPoint]:

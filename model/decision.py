@@ -1,14 +1,21 @@
-"""Whether to speculate, and with which gamma: S(gamma) with its uncertainty, from costs and acceptance.
+"""Whether to speculate, and with which gamma: one decision from what is predicted and what was measured.
 
-    S(gamma)            `specgauge.model.speedup.speedups`, for the estimate (row 0) and for every bootstrap replicate
+    predicted           S(gamma) of `specgauge.model.speedup.speedups`, for the estimate (row 0) and each replicate
+    measured            S decoded end to end, at the gammas it was decoded at
+    combined            log S_p + w (log S_m - log S_p),    w = (v_p + tau^2) / (v_p + v_m + 2 tau^2)
     speculate           P(S > 1) >= .95 at the recommended gamma
     do not speculate    P(max S > 1.01) <= .05
     undecided           otherwise, or when blocks or prompts are too few to tell
 
-Each replicate draws the prompts once for all gammas (and rules, and cells) and the cell's blocks once for all arms
-(`specgauge.model.stats.bootstrap`).  Without a measured epsilon S is optimistic.
+Prediction and measurement are two estimates of one number, with variances v_p and v_m on the log scale.  What they
+differ by beyond those is a variance of either, tau^2 = max(0, (d^2 - v_p - v_m) / 2) (DerSimonian & Laird, Controlled
+Clinical Trials 7 (1986), 177, for two studies), so that two figures that contradict each other leave little certain.
+A gamma that was not decoded moves with the nearest one that was: what a model gets wrong, it gets wrong for both.
 
-    found = estimate_speedup(costs_from_blocks(blocks, gammas, draws), acceptance, batch_size=1)
+Each replicate draws the prompts once for all gammas (and rules, and cells) and the cell's blocks once for all arms
+(`specgauge.model.stats.bootstrap`).  Without a measured epsilon the prediction is optimistic.
+
+    found = estimate_speedup(costs_from_blocks(blocks, gammas, draws), acceptance, batch_size=1, measured={4: s})
     found.decision.verdict, found.low, found.high, found.p_best, found.expected_loss
 
 R replicates (rows 1 … R; row 0 is the estimate), G gammas.
@@ -16,8 +23,10 @@ R replicates (rows 1 … R; row 0 is the estimate), G gammas.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Literal
 
 import numpy as np
@@ -28,8 +37,8 @@ from specgauge.model.arms import verify_arm
 from specgauge.model.checks import FloatArray, IntArray, whole_numbers
 from specgauge.model.costs import RoundCosts
 from specgauge.model.settings import Provenance
-from specgauge.model.speedup import best_gamma, recommended_gamma, round_times_s, speedups, within_limits
-from specgauge.model.stats.bootstrap import Blocks, median_replicates, percentile_interval
+from specgauge.model.speedup import best_gamma, nearest_gamma, recommended_gamma, round_times_s, speedups, within_limits
+from specgauge.model.stats.bootstrap import BlockDraws, Blocks, median_replicates, percentile_interval
 
 Verdict = Literal["speculate", "do not speculate", "undecided"]
 
@@ -38,6 +47,12 @@ OPTIMISTIC = "optimistic: overhead not measured"
 PAYS_AT_LEAST = 0.95
 PAYS_AT_MOST = 0.05
 WORTHWHILE_SPEEDUP = 1.01
+DISAGREE = "prediction and measurement disagree"
+"""How the reason of a decision begins where the two contradict each other."""
+_CONTRADICTS = 0.95
+"""How unlikely by chance their difference must be."""
+_CHANCE_SEED = 3
+_SMALLEST = 1e-300
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,13 +70,19 @@ class SpeedupEstimate:
 
     gammas: IntArray
     """(G,) the candidates."""
+    predicted: FloatArray
+    """(G,) S from costs and acceptance, all samples."""
+    predicted_low: FloatArray | None
+    """(G,) ends of its central interval."""
+    predicted_high: FloatArray | None
     speedup: FloatArray
-    """(G,) S from all samples."""
+    """(G,) S from all evidence: as predicted where nothing was decoded."""
     replicates: FloatArray
     """(R, G) S of the replicates; R is 0 where there are none."""
     low: FloatArray | None
-    """(G,) ends of the central interval."""
     high: FloatArray | None
+    contradicts: bool
+    """Whether what was decoded differs from its prediction by more than both intervals allow."""
     p_best: FloatArray | None
     """(G,) P(this gamma has the largest S of the candidates); the smallest among equals."""
     expected_loss: FloatArray | None
@@ -76,8 +97,8 @@ class SpeedupEstimate:
     decision: Decision
 
 
-def costs_from_blocks(arms: Mapping[str, Blocks], gammas: Sequence[int], draws: FloatArray) -> RoundCosts:
-    """Medians of a cell's arms, (1 + R) leading rows, all from the same block draws (R, blocks).
+def costs_from_blocks(arms: Mapping[str, Blocks], gammas: Sequence[int], draws: BlockDraws) -> RoundCosts:
+    """Medians of a cell's arms, (1 + R) leading rows, all from the same draws of blocks.
 
     arms: samples in seconds by block under the journal's names: "decode", "verify:<gamma>", "draft" (each sample the
     cumulative marks C(1) … C(gamma_max) of a chain) and, if measured, "draft_catch_up" (a first step that feeds two
@@ -118,10 +139,12 @@ def estimate_speedup(
     batch_size: int,
     confidence: float = 0.9,
     max_itl_s: float | None = None,
+    measured: Mapping[int, FloatArray] | None = None,
 ) -> SpeedupEstimate:
     """S(gamma), its uncertainty and the decision, from costs and acceptance of the same gammas, () or (1 + R) leading.
 
-    max_itl_s bounds T_round of what may win: the tokens of a round arrive together.
+    max_itl_s bounds T_round of what may win: the tokens of a round arrive together. measured: S decoded end to end by
+    gamma, (1 + R,).
 
     Raises:
         ValueError: a batch size below 1, a limit that is not above 0, a round that takes no time, or an unknown S.
@@ -132,6 +155,7 @@ def estimate_speedup(
         costs.gammas.tolist(),
         confidence=confidence,
         allowed=within_limits(t_round_s=t_round_s, max_itl_s=max_itl_s),
+        measured=measured,
     )
 
 
@@ -141,11 +165,13 @@ def summarise(
     *,
     confidence: float = 0.9,
     allowed: ArrayLike | None = None,
+    measured: Mapping[int, FloatArray] | None = None,
 ) -> SpeedupEstimate:
-    """Intervals, probabilities and the decision from S, (1 + R, G) or (G,).
+    """Intervals, probabilities and the decision from predicted S, (1 + R, G) or (G,), and what was measured.
 
     allowed: (G,) mask of gammas that latency and memory limits leave; the others compete for nothing (P(best) 0) but
-    keep their intervals.
+    keep their intervals. measured: S decoded end to end by gamma, (1 + R,); other gammas than the candidates are left
+    out.
 
     Raises:
         ValueError: shapes that do not fit, or an unknown S in row 0.
@@ -157,11 +183,16 @@ def summarise(
     if not np.isfinite(values[0]).all():
         raise ValueError("speedups: got an unknown S in the estimate; leave gammas without tokens per round out")
     mask = np.ones(candidates.shape, dtype=np.bool_) if allowed is None else np.asarray(allowed, dtype=np.bool_)
-    estimate, drawn = values[0], values[1:]
+    predicted_low = predicted_high = None
+    found = _Combined(values=values, disagreements={})
+    is_known = values.shape[0] > 1 and bool(np.isfinite(values).all())
+    if is_known:
+        predicted_low, predicted_high = percentile_interval(values[1:], confidence)
+        found = _combine(values, candidates, measured or {}, confidence)
+    estimate, drawn = found.values[0], found.values[1:]
     best, recommended = (int(choose(estimate, candidates, mask)) for choose in (best_gamma, recommended_gamma))
     low = high = p_best = expected_loss = p_pays = p_any = None
     decision = Decision(verdict="undecided", reason="one block or one prompt says nothing about others")
-    is_known = drawn.size > 0 and bool(np.isfinite(drawn).all())
     if is_known:
         low, high = percentile_interval(drawn, confidence)
     if not mask.any():
@@ -173,13 +204,17 @@ def summarise(
         expected_loss = np.asarray(1.0 - (drawn / top[:, None]).mean(axis=0), dtype=np.float64)
         p_pays = np.asarray((drawn > 1.0).mean(axis=0), dtype=np.float64)
         p_any = float((top > WORTHWHILE_SPEEDUP).mean())
-        decision = _decide(float(p_pays[candidates == recommended][0]), p_any, recommended)
+        decision = _decide(float(p_pays[candidates == recommended][0]), p_any, recommended, found.disagreements)
     return SpeedupEstimate(
         gammas=candidates,
+        predicted=values[0],
+        predicted_low=predicted_low,
+        predicted_high=predicted_high,
         speedup=estimate,
         replicates=drawn,
         low=low,
         high=high,
+        contradicts=bool(found.disagreements),
         p_best=p_best,
         expected_loss=expected_loss,
         p_pays=p_pays,
@@ -190,13 +225,67 @@ def summarise(
     )
 
 
-def _decide(p_pays: float, p_any_worthwhile: float, gamma: int) -> Decision:
+@dataclass(frozen=True, kw_only=True)
+class _Combined:
+    """S from all evidence."""
+
+    values: FloatArray
+    """(1 + R, G)."""
+    disagreements: Mapping[int, str]
+    """By gamma, prediction and measurement where they contradict each other."""
+
+
+def _combine(
+    predicted: FloatArray, gammas: IntArray, measured: Mapping[int, FloatArray], confidence: float
+) -> _Combined:
+    """Predicted S (1 + R, G) moved to what was measured as far as either is known."""
+    decoded = [gamma for gamma in gammas.tolist() if gamma in measured]
+    if not decoded:
+        return _Combined(values=predicted, disagreements={})
+    logs = np.log(predicted)
+    chance = np.random.default_rng(_CHANCE_SEED).standard_normal(predicted.shape[0] - 1)
+    limit = NormalDist().inv_cdf(0.5 + _CONTRADICTS / 2)
+    moved, disagreements = {}, {}
+    for gamma in decoded:
+        own, other = logs[:, gammas.tolist().index(gamma)], np.log(measured[gamma])
+        difference, variances = other[0] - own[0], (_variance(own[1:], confidence), _variance(other[1:], confidence))
+        beyond = max(0.0, (difference**2 - sum(variances)) / 2)
+        weight = (variances[0] + beyond) / max(sum(variances) + 2 * beyond, _SMALLEST)
+        moved[gamma] = weight * (other - own)
+        moved[gamma][1:] += math.sqrt(((1 - weight) ** 2 + weight**2) * beyond) * chance
+        if difference**2 > limit**2 * sum(variances):
+            disagreements[gamma] = (
+                f"predicted {_interval_text(own, confidence)}, measured {_interval_text(other, confidence)}"
+            )
+    nearest = [nearest_gamma(gamma, decoded) for gamma in gammas.tolist()]
+    values = np.exp(logs + np.stack([moved[gamma] for gamma in nearest], axis=1))
+    return _Combined(values=values, disagreements=disagreements)
+
+
+def _variance(logs: FloatArray, confidence: float) -> float:
+    """Of the normal distribution with the same central interval: one replicate far out does not decide it."""
+    low, high = percentile_interval(logs, confidence)
+    return float((high - low) / 2 / NormalDist().inv_cdf(0.5 + confidence / 2)) ** 2
+
+
+def _interval_text(logs: FloatArray, confidence: float) -> str:
+    low, high = np.exp(percentile_interval(logs[1:], confidence))
+    return f"{math.exp(logs[0]):.2f} ({low:.2f} to {high:.2f})"
+
+
+def _decide(p_pays: float, p_any_worthwhile: float, gamma: int, disagreements: Mapping[int, str]) -> Decision:
+    pays, worthwhile = f"P(S > 1) = {p_pays:.3f} at gamma {gamma}", f"P(max S > {WORTHWHILE_SPEEDUP})"
+    but = ""
+    if disagreements:
+        nearest = nearest_gamma(gamma, disagreements)
+        but = f"{DISAGREE} at gamma {nearest}: {disagreements[nearest]}"
     if p_pays >= PAYS_AT_LEAST:
-        return Decision(verdict="speculate", reason=f"P(S > 1) = {p_pays:.3f} at gamma {gamma}")
-    worthwhile = f"P(max S > {WORTHWHILE_SPEEDUP}) = {p_any_worthwhile:.3f}"
+        return Decision(verdict="speculate", reason=pays + (f"; by how much is open, {but}" if but else ""))
     if p_any_worthwhile <= PAYS_AT_MOST:
-        return Decision(verdict="do not speculate", reason=worthwhile)
+        return Decision(verdict="do not speculate", reason=f"{worthwhile} = {p_any_worthwhile:.3f}")
+    if but:
+        return Decision(verdict="undecided", reason=f"{but}; decode more texts, or measure with nothing beside it")
     return Decision(
         verdict="undecided",
-        reason=f"P(S > 1) = {p_pays:.3f} at gamma {gamma} is under {PAYS_AT_LEAST}, {worthwhile} over {PAYS_AT_MOST}",
+        reason=f"{pays} is under {PAYS_AT_LEAST}, {worthwhile} = {p_any_worthwhile:.3f} over {PAYS_AT_MOST}",
     )

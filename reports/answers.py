@@ -44,7 +44,7 @@ class AnswerGroup:
     what: str
     """The answer itself: `speculate with γ = 3`."""
     gain: str
-    """Its speed-up with the interval, as predicted."""
+    """Its speed-up with the interval, from prediction and measurement."""
     measured: str = ""
     """The speed-up measured where this γ was decoded end to end, else, of a point alone, that of the nearest one that
     was; empty where there is none."""
@@ -251,15 +251,15 @@ def setting_words(setting: Setting, among: Iterable[Setting]) -> str:
 def _headline(answers: Sequence[RecommendationRow], counts: Mapping[str, int]) -> str:
     pays = [one for one in answers if one.decision == SPECULATE]
     total = "the one cell" if len(answers) == 1 else f"all {len(answers)} cells"
-    predicted = f"{speedup_span(one.speedup.value for one in pays)} plain decoding is predicted"
+    expected = f"{speedup_span(one.speedup.value for one in pays)} plain decoding is expected"
     if len(pays) == len(answers):
         gammas = sorted({one.gamma for one in pays if one.gamma is not None})
         which = f"γ = {ranges(gammas, gammas)}" if len(gammas) < 3 else f"γ from {gammas[0]} to {gammas[-1]}"
-        return f"Speculate with {which}: {predicted} in {total}."
+        return f"Speculate with {which}: {expected} in {total}."
     if counts[DO_NOT] == len(answers):
         return f"Do not speculate: plain decoding is as fast or faster in {total}."
     if pays:
-        return f"Speculative decoding pays in {len(pays)} of {len(answers)} cells: {predicted} there."
+        return f"Speculative decoding pays in {len(pays)} of {len(answers)} cells: {expected} there."
     if counts[DO_NOT]:
         return f"Do not speculate in {counts[DO_NOT]} of {len(answers)} cells; the others are undecided."
     return f"Undecided: the data do not say whether speculation pays in {total}."

@@ -22,10 +22,20 @@ from specgauge.reports.answers import NO_ANSWER, Answers, setting_words
 from specgauge.reports.formatting import UNKNOWN, count, duration, percent, printable, sentence
 from specgauge.reports.records import ReportData, curves, findings, read_report_data, validated
 from specgauge.reports.summaries import acceptance_curves
-from specgauge.reports.tables import acceptance_table, broken_table, chosen_gammas, prediction_table, timing_table
+from specgauge.reports.tables import (
+    acceptance_table,
+    answer_table,
+    broken_table,
+    chosen_gammas,
+    prediction_table,
+    timing_table,
+)
 from specgauge.reports.validation import validation_section
+from specgauge.sweeps.answer_table import next_step, trust
 from specgauge.sweeps.plan import plan_cells, planned_pairs
+from specgauge.sweeps.recommend import Recommendations
 from specgauge.sweeps.store.files import write_text_atomically
+from specgauge.sweeps.store.rows import plain
 from specgauge.sweeps.store.rundir import CONFIG, MEASURED, REPORT
 from specgauge.sweeps.store.schema import JournalLine
 from specgauge.version import __version__
@@ -75,8 +85,20 @@ def page_values(data: ReportData) -> dict[str, Any]:
     samplings, unanswered = _sampling_names(data), _unanswered(data)
     acceptance = acceptance_curves(data.acceptance, config)
     spent_s = sum(one.device_s for one in data.lines if one.device_s is not None)
+    told = Recommendations(
+        entries=tuple(map(plain, data.recommendations)),
+        max_itl_s=None,
+        confidence=confidence,
+        warnings=tuple(map(plain, data.warnings)),
+        validation=tuple(map(plain, data.validation)),
+    )
+    level, reason = trust(told)
+    everything = list(dict.fromkeys(one.setting for one in data.recommendations))
     return {
         "name": config.name,
+        "trust": f"{level}: {reason}" if data.recommendations else "",
+        "next_step": sentence(next_step(told)) if data.recommendations else "",
+        "answers": answer_table(told, lambda setting: setting_words(setting, everything)),
         "machine": _machine(data.environment),
         "measured": _measured(data),
         "pairs": [f"Pair {p.name}: target {p.target.model}, draft {p.draft.label}" for p in planned_pairs(config)],
@@ -124,7 +146,7 @@ def _settings(data: ReportData, answers: Answers) -> list[dict[str, Any]]:
                     grid.batch_size,
                     grid.context,
                     key=f"heat-{len(entries)}",
-                    title=f"Best speed-up by batch size and context, {words}",
+                    title=f"Speed-up by batch size and context, {words}",
                 ),
             }
         )

@@ -219,13 +219,15 @@ def heat_map(
     key: str,
     title: str,
 ) -> Markup:
-    """The heat map of one setting; cells without a number say why (`oom`, `skipped`, …)."""
+    """The heat map of one setting: S and γ of the answers; cells without a number say why (`oom`, `skipped`, …)."""
     cells = {}
     for point, curve in points.items():
-        best = best_of(curve)
-        if best is not None:
-            note: str = answers[point].decision if point in answers else ""
-            cells[point] = figures.HeatCell(speedup=best.speedup, gamma=best.gamma, note=note)
+        best, answer = best_of(curve), answers.get(point)
+        if answer is not None and answer.speedup.value is not None:
+            gamma = answer.recommended_gamma or (None if best is None else best.gamma)
+            cells[point] = figures.HeatCell(speedup=answer.speedup.value, gamma=gamma, note=answer.decision)
+        elif best is not None:
+            cells[point] = figures.HeatCell(speedup=best.speedup, gamma=best.gamma, note="")
         else:
             note = next((row.status for row in curve if row.status != "ok"), figures.NO_DATA)
             cells[point] = figures.HeatCell(speedup=None, gamma=None, note=note)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from specgauge.model.arms import Arm
 from specgauge.model.checks import finite_or_none
@@ -18,7 +18,9 @@ from specgauge.reports.formatting import UNKNOWN, TimeUnit, change, interval, nu
 from specgauge.reports.records import Curves
 from specgauge.reports.summaries import AcceptanceCurve
 from specgauge.sweeps.analysis.timings import ArmTimings, CellTimings
+from specgauge.sweeps.answer_table import tokens_per_second, verdict
 from specgauge.sweeps.plan import Cell
+from specgauge.sweeps.recommend import Recommendations
 from specgauge.sweeps.store.schema import CellRow, PredictionRow, RecommendationRow
 
 _NAMES = {
@@ -83,6 +85,49 @@ class Table:
 def chosen_gammas(recommendations: Iterable[RecommendationRow]) -> set[tuple[Setting, Point, int]]:
     """The γ to use, by setting and point."""
     return {(one.setting, one.point, one.gamma) for one in recommendations if one.gamma is not None}
+
+
+def answer_table(answers: Recommendations, words: Callable[[Setting], str]) -> Table | None:
+    """The answer of every cell in figures, grouped by setting; None without any. As in the terminal, with intervals."""
+    by_setting: dict[str, list[Row]] = {}
+    for entry in answers.entries:
+        setting = Setting(**{name: entry[name] for name in Setting.__dataclass_fields__})
+        by_setting.setdefault(words(setting), []).append(Row(cells=_answer_cells(entry, answers)))
+    if not by_setting:
+        return None
+    titles = [
+        "batch",
+        "context",
+        "verdict",
+        "γ",
+        "speed-up",
+        "interval",
+        "predicted",
+        "interval",
+        "measured",
+        "interval",
+    ]
+    titles += ["plain, tokens/s", "speculative, tokens/s", "round, ms"]
+    groups = [RowGroup(heading=heading[:1].upper() + heading[1:], rows=rows) for heading, rows in by_setting.items()]
+    return Table(columns=titles, groups=groups, words=frozenset({2}))
+
+
+def _answer_cells(entry: Mapping[str, Any], answers: Recommendations) -> list[str]:
+    row = answers.nearest_measured(entry)
+    if row is not None and row["gamma"] != entry["recommended_gamma"]:
+        row = None
+    measured = (None,) * 3 if row is None else tuple(row[f"speedup_measured{end}"] for end in ("", "_low", "_high"))
+    spans = [*(tuple(entry[name].values()) for name in ("speedup", "speedup_predicted")), measured]
+    round_s = entry["t_round_s"]
+    return [
+        str(entry["batch_size"]),
+        str(entry["context"]),
+        verdict(entry),
+        str(entry["recommended_gamma"] or UNKNOWN),
+        *(text for value, low, high in spans for text in (number(value), interval(low, high))),
+        *(UNKNOWN if rate is None else f"{rate:.0f}" for rate in tokens_per_second(entry)),
+        number(None if round_s is None else 1e3 * round_s),
+    ]
 
 
 def prediction_table(curves: Curves, chosen: Chosen) -> Table | None:

@@ -8,10 +8,10 @@
     same                it lies within 1 ± the tolerance
     undecided           otherwise
 
-Runs are comparable in the pairs and sampling settings that mean the same in both: the same models, the same chain.
-Machines, releases and types of weights may differ, and are told. Acceptance is comparable over the same prompts only;
-without them only plain decoding is compared. Each replicate of a ratio draws the same prompts in both runs, and the
-blocks of each run by themselves: block 2 of one run has nothing to do with block 2 of another.
+Runs are comparable in the pairs and sampling settings that mean the same in both: the same target, the same chain.
+Drafts, machines, releases and types of weights may differ, and are told. Acceptance is comparable over the same prompts
+only; without them only plain decoding is compared. Each replicate of a ratio draws the same prompts in both runs, and
+the blocks of each run by themselves: block 2 of one run has nothing to do with block 2 of another.
 """
 
 from __future__ import annotations
@@ -43,10 +43,24 @@ PLAIN, SPECULATIVE, SPEEDUP = "plain", "speculative", "speed-up"
 T = TypeVar("T")
 
 
-def comparable_pairs(first: Config, second: Config) -> tuple[list[str], list[str]]:
-    """Names of the pairs that mean the same in both, and why others do not."""
+def comparable_pairs(first: Config, second: Config) -> tuple[dict[str, str], list[str]]:
+    """Pairs with the same target in both, the first's name to the second's, and why others have no partner.
+
+    Pairs of one name belong together; so do those of two names that are the only ones left of their target and mode.
+    """
     own, others = ({pair.name: pair for pair in config.pairs} for config in (first, second))
-    return _comparable("pair", own, others, _model_difference)
+    left, left_too = (
+        [pair for pair in config.pairs if pair.name not in own.keys() & others] for config in (first, second)
+    )
+    for pair in left:
+        alike, partners = (
+            [one for one in pairs if config.mode_of(one) == first.mode_of(pair) and not _target_difference(pair, one)]
+            for config, pairs in ((first, left), (second, left_too))
+        )
+        if len(alike) == len(partners) == 1:
+            others[pair.name] = others.pop(partners[0].name)
+    names, reasons = _comparable("pair", own, others, _target_difference)
+    return {name: others[name].name for name in names}, reasons
 
 
 def comparable_settings(first: Config, second: Config) -> tuple[list[str], list[str]]:
@@ -70,38 +84,45 @@ def _comparable(
     return names, reasons + [f"{what} {name} is only in the second" for name in others if name not in own]
 
 
-def _model_difference(pair: PairConfig, other: PairConfig) -> str | None:
-    """The first thing that makes the models of a name different ones; where and how they run may differ."""
+def _target_difference(pair: PairConfig, other: PairConfig) -> str | None:
+    """The first thing that makes two targets different models; where and how they run may differ."""
     runs = {"device", "device_map", "attention", "dtype", "quantization"}
-    for role in ("target", "draft"):
-        one, two = getattr(pair, role).model_dump(exclude=runs), getattr(other, role).model_dump(exclude=runs)
-        if one != two:
-            field = next((name for name in {**one, **two} if one.get(name) != two.get(name)), role)
-            return f"has another {role} ({field}: {one.get(field)!r}, {two.get(field)!r})"
-    return None
+    one, two = pair.target.model_dump(exclude=runs), other.target.model_dump(exclude=runs)
+    field = next((name for name in one if one[name] != two[name]), None)
+    return None if field is None else f"has another target ({field}: {one[field]!r}, {two[field]!r})"
 
 
-def other_texts_of(first: Run, second: Run, pair: str) -> str:
-    """Why acceptance of a pair was read off other texts; empty where it was not."""
+def other_texts_of(first: Run, second: Run, pair: str, other: str) -> str:
+    """Why acceptance of a pair and its partner was read off other texts; empty where it was not."""
     for field in ("prompt_tokens", "max_new_tokens", "chat_template"):
         one, two = (getattr(run.config.workload, field) for run in (first, second))
         if one != two:
             return f"workload.{field} was {one}, is {two}"
-    prompts, others = ({row for row in prompt_rows(run.path) if row.pair == pair} for run in (first, second))
+    prompts, others = (
+        {replace(row, pair="") for row in prompt_rows(run.path) if row.pair == name}
+        for run, name in ((first, pair), (second, other))
+    )
     return "" if prompts == others else "the prompts differ"
 
 
-def differences(first: Run, second: Run) -> Iterator[str]:
-    """What differs in machine, versions, and how the models of one name are loaded."""
+def differences(first: Run, second: Run, partners: Mapping[str, str]) -> Iterator[str]:
+    """What differs in machine, versions, drafts, and how the models of pairs that belong together are loaded."""
     now = machine_of(second.environment)
     for name, one in machine_of(first.environment).items():
         two = now[name]
         if one != two:
             yield f"{name}: {one}, {two}"
-    shared = [(one, two) for one in first.config.pairs for two in second.config.pairs if one.name == two.name]
-    for pair, other in shared:
+    others = {pair.name: pair for pair in second.config.pairs}
+    for pair in first.config.pairs:
+        other = others.get(partners.get(pair.name, pair.name))
+        if other is None:
+            continue
+        if pair.name != other.name:
+            yield f"pair {pair.name}: called {other.name} in the second"
         if pair.threads != other.threads:
             yield f"pair {pair.name}, threads: {first.config.threads_of(pair)}, {second.config.threads_of(other)}"
+        if type(pair.draft) is not type(other.draft):
+            yield f"pair {pair.name}, draft: {pair.draft.label}, {other.draft.label}"
         for role in ("target", "draft"):
             one, two = getattr(pair, role).model_dump(), getattr(other, role).model_dump()
             for field in one:
@@ -160,12 +181,15 @@ def compare(first: Run, second: Run, *, tolerance: float = TOLERANCE) -> Compari
     names, left_out = comparable_pairs(first.config, second.config)
     settings, more = comparable_settings(first.config, second.config)
     left_out += more
-    other_texts = {name: why for name in names if (why := other_texts_of(first, second, name))}
+    other_texts = {
+        name: why for name, partner in names.items() if (why := other_texts_of(first, second, name, partner))
+    }
     left_out += [f"pair {name}: {why}; only plain decoding is compared" for name, why in other_texts.items()]
     seed = first.config.seed
+    called = ({name: name for name in names}, {partner: name for name, partner in names.items()})
     figures = [
-        {key: found for key, found in _figures(run, names, seed, seed + number).items() if key.sampling in settings}
-        for number, run in enumerate((first, second))
+        {key: found for key, found in _figures(run, own, seed, seed + number).items() if key.sampling in settings}
+        for number, (run, own) in enumerate(zip((first, second), called, strict=True))
     ]
     shared = [key for key in figures[0] if key in figures[1]]
     left_out += _alone("first", figures[0], figures[1]) + _alone("second", figures[1], figures[0])
@@ -190,7 +214,7 @@ def compare(first: Run, second: Run, *, tolerance: float = TOLERANCE) -> Compari
         second=str(second.path),
         tolerance=tolerance,
         confidence=confidence,
-        differences=tuple(differences(first, second)),
+        differences=tuple(differences(first, second, names)),
         left_out=tuple(left_out),
         cells=tuple(cells),
     )
@@ -210,12 +234,17 @@ class _Figures:
     """Whether ε is unknown."""
 
 
-def _figures(run: Run, pairs: Sequence[str], prompt_seed: int, block_seed: int) -> dict[SettingPoint, _Figures]:
-    """The cells whose plain step was timed; prompts are drawn by one seed, blocks by the other."""
+def _figures(run: Run, called: Mapping[str, str], prompt_seed: int, block_seed: int) -> dict[SettingPoint, _Figures]:
+    """The cells whose plain step was timed, `called`: the pairs wanted and what they are called in the comparison.
+
+    Prompts are drawn by one seed, blocks by the other.
+    """
     drawn = replace(run, config=run.config.model_copy(update={"seed": prompt_seed}))
-    analysed = AnalysedRun.read(drawn, pairs=pairs, seed=block_seed)
+    analysed = AnalysedRun.read(drawn, pairs=called, seed=block_seed)
     return {
-        SettingPoint(**setting.columns(cell.cell)): _cell_figures(analysed, setting, cell)
+        SettingPoint(**setting.columns(cell.cell) | {"pair": called[setting.key.pair]}): _cell_figures(
+            analysed, setting, cell
+        )
         for setting, cell in analysed.points()
         if cell.arms["decode"].status == "ok"
     }

@@ -1,7 +1,7 @@
 """`specgauge recommend`: what a run recommends for one point or all, also under a latency limit. No torch.
 
     answers = recommend(Run.open(path), batch_size=4, context=256, sampling="greedy", max_itl_s=0.05)
-    print(recommendations_text(answers))                 # or recommendations_json(answers)
+    print(recommendations_json(answers))                 # or answer_text(answers) of `specgauge.sweeps.answer_table`
 
 `max_itl_s` bounds T_round, since the tokens of a round arrive together: γ whose round takes longer cannot win, and the
 decision is taken again among the others. Where the γ of an answer was decoded end to end, the speed-up measured stands
@@ -15,19 +15,17 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from itertools import groupby
 from typing import Any
 
 from specgauge.model.checks import positive_times_s
 from specgauge.model.decision import OPTIMISTIC
 from specgauge.model.settings import SettingPoint
 from specgauge.model.speedup import nearest_gamma
-from specgauge.sweeps.analysis.predictions import AnalysedRun, predict, recommendation
+from specgauge.sweeps.analysis.predictions import AnalysedRun, recommendation, standing
 from specgauge.sweeps.analysis.validation import ValidationSummary, cell_of, summarise
 from specgauge.sweeps.plan import plan_cells
-from specgauge.sweeps.store.derived import doubts, stands
+from specgauge.sweeps.store.derived import doubts
 from specgauge.sweeps.store.rundir import Run
-from specgauge.sweeps.text_table import count
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,12 +79,8 @@ def recommend(
     """
     refuse_what_is_not_there(run, pair=pair, sampling=sampling, batch_size=batch_size, context=context)
     wanted = {"pair": pair, "sampling": sampling, "batch_size": batch_size, "context": context}
-    if stands(run.path):
-        found = run.recommendations(), run.warnings, run.validation()
-    else:  # altered, or stopped before it predicted
-        made = predict(run)
-        found = made.recommendations, made.warnings, made.validation
-    entries = found[0] if max_itl_s is None else _limited(run, max_itl_s)
+    found = standing(run)
+    entries = found.recommendations if max_itl_s is None else _limited(run, max_itl_s)
 
     def matching(found: Iterable[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:
         return tuple(
@@ -97,8 +91,8 @@ def recommend(
         entries=matching(entries),
         max_itl_s=max_itl_s,
         confidence=run.config.precision.confidence,
-        warnings=(*map(asdict, doubts(run.path)), *found[1]),
-        validation=matching(found[2]),
+        warnings=(*map(asdict, doubts(run.path)), *found.warnings),
+        validation=matching(found.validation),
         are_some=any(value is not None for value in wanted.values()),
     )
 
@@ -186,86 +180,10 @@ def _is_known(entry: Mapping[str, Any]) -> bool:
     return entry["speedup"]["value"] is not None
 
 
+def is_optimistic(entry: Mapping[str, Any]) -> bool:
+    """Whether an entry's speed-up leaves ε out, since it is unknown."""
+    return _is_known(entry) and entry.get("t_overhead_s") is None
+
+
 def _label(entry: Mapping[str, Any]) -> str | None:
-    """What an entry's speed-up is called: optimistic where ε is unknown."""
-    return OPTIMISTIC if _is_known(entry) and entry.get("t_overhead_s") is None else None
-
-
-def recommendations_text(answers: Recommendations) -> str:
-    """The recommendations in lines, grouped by pair and sampling, warnings after them."""
-    lines: list[str] = []
-    for heading, entries in groupby(answers.entries, title_text):
-        shown = (entry_text(entry, answers.confidence, answers.nearest_measured(entry)) for entry in entries)
-        lines += [heading, *(f"  {line}" for line in shown), ""]
-    lines += _reliability(answers)
-    if answers.max_itl_s is not None:
-        lines.append(f"Rounds of over {answers.max_itl_s * 1e3:g} ms were left out.")
-    if answers.warnings:
-        lines += ["", "Warnings of the whole run" if answers.are_some else "Warnings"]
-        for warning in answers.warnings:
-            lines += [f"  {warning['message']}", f"    → {warning['remedy']}"]
-    return "\n".join(lines)
-
-
-def _measured_text(row: Mapping[str, Any], gamma: int | None) -> str:
-    """What decoding gave, on how many texts, with its interval where it has one; its γ where it is another."""
-    other = "" if row["gamma"] == gamma else f"γ = {row['gamma']} "
-    texts = None if row["blocks"] is None else row["blocks"] * row["batch_size"]
-    on = "" if texts is None else f" on {count(texts, 'text')}"
-    low, high = row["speedup_measured_low"], row["speedup_measured_high"]
-    interval = " (one batch)" if row["blocks"] == 1 < row["batch_size"] else ""
-    if low is not None and high is not None:
-        interval = f" ({low:.2f} to {high:.2f})"
-    whole = row["speedup_whole"]
-    requests = "" if whole is None else f", whole requests {whole:.2f} ×"
-    return f"{other}measured end to end{on}: {row['speedup_measured']:.2f} ×{interval}{requests}"
-
-
-def _reliability(answers: Recommendations) -> Iterable[str]:
-    """How far the speed-ups can be relied on: where ε is unknown, and what decoding end to end found."""
-    known = [entry for entry in answers.entries if _is_known(entry)]
-    optimistic = sum(_label(entry) is not None for entry in known)
-    summary = answers.summary
-    if summary is not None:
-        yield f"{summary.text()}."
-    shown = [row for entry in answers.entries if (row := answers.nearest_measured(entry)) is not None]
-    if any(row["speedup_whole"] is not None for row in shown):
-        yield (
-            "S counts rounds with every row at work; whole requests count prefills and, in a batch, the wait for its "
-            "longest text."
-        )
-    if not optimistic:
-        if summary is None:
-            yield "No speed-up was validated end to end."
-    elif optimistic == len(known):
-        yield f"S is {OPTIMISTIC}{'' if summary else '; no speed-up was validated end to end'}."
-    else:
-        yield f"S is {OPTIMISTIC} in {optimistic} of {len(known)} cells."
-
-
-def title_text(entry: Mapping[str, Any]) -> str:
-    """Pair and sampling setting; what is the plain case is left out."""
-    plain = {"mode": ("eager", "mode"), "draft_sampling": ("same", "draft"), "acceptance_rule": ("ratio", "rule")}
-    extras = [f"{entry[name]} {what}" for name, (usual, what) in plain.items() if entry[name] != usual]
-    return ", ".join([f"pair {entry['pair']}", f"sampling {entry['sampling']}", *extras])
-
-
-def entry_text(entry: Mapping[str, Any], confidence: float, measured: Mapping[str, Any] | None = None) -> str:
-    """One recommendation in a line a person can act on.
-
-    measured: the row of validation.csv that decoded its γ, or one near it, which is then named.
-    """
-    point = f"batch size {entry['batch_size']}, context {entry['context']}: "
-    value, low, high = (entry["speedup"][name] for name in ("value", "low", "high"))
-    if value is None:
-        return f"{point}unknown, {entry['reason']}"
-    interval = "" if low is None else f" ({100 * confidence:g} % interval {low:.2f} to {high:.2f})"
-    gamma = entry["recommended_gamma"]
-    interval += "" if measured is None else f", {_measured_text(measured, gamma)}"
-    if entry["decision"] == "speculate":
-        loss = entry["expected_loss"]
-        loss_text = "" if loss is None else f"; expected loss against the best γ {100 * loss:.1f} %"
-        return f"{point}speculate with γ = {gamma}, {value:.2f} × as fast as plain decoding{interval}{loss_text}"
-    if gamma is None:
-        return f"{point}{entry['decision']}: {entry['reason']}"
-    return f"{point}{entry['decision']}: γ = {gamma} gives {value:.2f} ×{interval}; {entry['reason']}"
+    return OPTIMISTIC if is_optimistic(entry) else None

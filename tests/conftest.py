@@ -5,16 +5,14 @@ tests look at what they made, not at a million objects of libraries. Nobody wait
 Arithmetic keeps to one thread: over tensors of a few numbers, threads mostly wait for each other.
 """
 
-from __future__ import annotations
-
+import difflib
 import gc
 import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
-
-from tests.snapshots import check_snapshot
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # read when torch and numpy are imported, here and in what tests start
 
@@ -30,7 +28,26 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def snapshot(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
     """``snapshot(name, text)`` compares with tests/snapshots/<name>.txt, or writes it under --snapshot-update."""
     update: bool = request.config.getoption("--snapshot-update")
-    return lambda name, text: check_snapshot(name, text, update=update)
+    folder = Path(__file__).parent / "snapshots"
+    return lambda name, text: check_snapshot(folder / f"{name}.txt", text, update=update)
+
+
+def check_snapshot(path: Path, text: str, *, update: bool) -> None:
+    """Compare ``text`` with what a file keeps, or write it there.
+
+    Raises:
+        AssertionError: they differ, or there is no such file; the message is the difference, line by line.
+    """
+    if update:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8", newline="\n")
+        return
+    kept = path.read_text(encoding="utf-8") if path.exists() else ""
+    if text == kept and path.exists():
+        return
+    ends = (f"kept in {path.name}", "what the program shows now")
+    lines = difflib.unified_diff(kept.splitlines(), text.splitlines(), *ends, lineterm="", n=1)
+    raise AssertionError("\n".join([*lines, "", "where this is meant: python -m pytest TESTS --snapshot-update"]))
 
 
 @pytest.fixture(scope="module", autouse=True)

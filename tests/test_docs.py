@@ -1,39 +1,171 @@
-"""The documentation holds: every command and YAML block runs, generated parts are fresh, and nothing is left out."""
+"""The documentation holds: every command and YAML block runs, generated parts are fresh, and nothing is left out.
 
-from __future__ import annotations
+    python -m pytest tests/test_docs.py --snapshot-update
+
+writes the end of docs/configuration.md and docs/metrics.md anew, each from the heading that stands in `GENERATED`.
+"""
 
 import ast
+import html
+import json
 import re
+import shlex
 import sys
 import tomllib
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
+from pydantic import BaseModel
 
 import specgauge
 from specgauge.bench.end_to_end import benchmark
 from specgauge.cli.main import COMMANDS
+from specgauge.configs.errors import field_words
 from specgauge.configs.loader import json_schema, load_config, shipped_text
-from specgauge.configs.schema import Config
+from specgauge.configs.pairs import LayersDraft, ModelConfig, NgramConfig, PairConfig
+from specgauge.configs.schema import (
+    AcceptanceConfig,
+    Config,
+    GridConfig,
+    LimitsConfig,
+    PrecisionConfig,
+    SamplingConfig,
+    ValidateConfig,
+    WorkloadConfig,
+)
+from specgauge.configs.variants import CellRule
 from specgauge.configs.yaml_reader import Source, dump_yaml, read_yaml
 from specgauge.sweeps import proof
 from specgauge.sweeps.analysis import warnings
 from specgauge.sweeps.store import rundir
 from specgauge.sweeps.store.schema import PredictionRow, ValidationRow
-from tests.benchmarks import model_speed, search
+from tests.benchmarks import coverage, model_speed, search
 from tests.cli.conftest import Run, command
-from tests.docs import GENERATED, PAGES, SECTIONS, Command, blocks, commands, generated_page, page_text
-from tests.house import ROOT, product_files, tree_of
+from tests.conftest import check_snapshot
 from tests.reports.synthetic import Shape, build_run
 from tests.sweeps.analysis.test_decoded import forced_run
+from tests.test_house import FILES, ROOT, tree_of
 
 __all__ = ["command"]  # a fixture
 
-LANGUAGES = {"sh", "console", "text", "yaml", "mermaid"}
+PAGES = tuple(sorted(path.relative_to(ROOT).as_posix() for path in (*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"))))
+SECTIONS: dict[str, type[BaseModel]] = {
+    "top level": Config,
+    "pairs[…]": PairConfig,
+    "pairs[…].target, pairs[…].draft": ModelConfig,
+    "pairs[…].draft.ngram": NgramConfig,
+    "pairs[…].draft, the target's first layers": LayersDraft,
+    "workload": WorkloadConfig,
+    "sampling[…]": SamplingConfig,
+    "grid": GridConfig,
+    "grid.include[…], grid.exclude[…]": CellRule,
+    "precision": PrecisionConfig,
+    "acceptance": AcceptanceConfig,
+    "validate": ValidateConfig,
+    "limits": LimitsConfig,
+}
+"""Where each section stands in a configuration."""
+
+
+class Block(NamedTuple):
+    """One fenced block: what its fence says it is, and its lines."""
+
+    line: int
+    language: str
+    text: str
+
+
+class Command(NamedTuple):
+    """One command line, and the output that stands under it where it is shown as a console."""
+
+    text: str
+    output: str | None = None
+
+
+def page_text(page: str) -> str:
+    return (ROOT / page).read_text(encoding="utf-8")
+
+
+def blocks(page: str) -> list[Block]:
+    text = page_text(page)
+    fences = re.finditer(r"^```([^\n]*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    return [Block(text.count("\n", 0, match.start()) + 1, match[1], match[2]) for match in fences]
+
+
+def commands(page: str) -> list[Command]:
+    """Every command line of a page in its order: of blocks `sh` and `console`, and inline."""
+    found = [one for block in blocks(page) for one in _block_commands(block)]
+    prose = re.sub(r"^```.*?^```$", "", page_text(page), flags=re.MULTILINE | re.DOTALL)
+    inline = re.findall(r"`((?:specgauge|(?:\S*/)?python3?) [^`]+)`", prose)
+    return found + [Command(_one_line(text)) for text in inline]
+
+
+def _block_commands(block: Block) -> Iterator[Command]:
+    if block.language == "sh":
+        yield from (Command(line) for line in block.text.replace("\\\n", " ").splitlines() if line.strip())
+    elif block.language == "console":
+        for part in re.split(r"^\$ ", block.text, flags=re.MULTILINE)[1:]:
+            text, _, output = part.partition("\n")
+            yield Command(text, output)
+
+
+def field_tables() -> str:
+    """Every section of the configuration as a table of its fields, from the schema."""
+    return "\n\n".join(_section_table(place, section) for place, section in SECTIONS.items())
+
+
+def _section_table(place: str, section: type[BaseModel]) -> str:
+    takes = field_words(section)
+    lines = [f"### {place}", "", _one_line(section.__doc__ or ""), "", "| field | takes | default | meaning |"]
+    lines.append("| --- | --- | --- | --- |")
+    for name, field in section.model_fields.items():
+        key = field.alias or name
+        default = "required" if field.is_required() else _default_text(field.default)
+        cells = [_escaped(cell, "[|<]") for cell in (takes[key], default, _one_line(field.description or ""))]
+        lines.append(f"| `{key}` | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _default_text(value: object) -> str:
+    if isinstance(value, BaseModel):
+        return "its defaults"
+
+    def plain(part: object) -> Any:
+        return part.model_dump(exclude_unset=True) if isinstance(part, BaseModel) else part
+
+    shown = [plain(part) for part in value] if isinstance(value, tuple) else value
+    return f"`{shown}`" if isinstance(shown, str) else f"`{json.dumps(shown, ensure_ascii=False)}`"
+
+
+def glossary() -> str:
+    """The report's words and symbols as a Markdown list."""
+    text = (ROOT / "reports" / "glossary.jinja").read_text(encoding="utf-8")
+    entries = re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", text)
+    assert len(entries) == text.count("<dt>")
+    return "\n".join(
+        f"- **{_escaped(html.unescape(term))}**: {_escaped(html.unescape(words))}" for term, words in entries
+    )
+
+
+def _escaped(text: str, marks: str = r"[*<\\]") -> str:
+    return re.sub(f"({marks})", r"\\\1", text)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+GENERATED: dict[str, tuple[str, Callable[[], str]]] = {
+    "docs/configuration.md": ("## Every field", field_tables),
+    "docs/metrics.md": ("## Words and symbols", glossary),
+}
+"""Pages with a generated end: the heading it stands under, and what writes it."""
+
+LANGUAGES = {"sh", "console", "text", "yaml", "mermaid", "python"}
 PLACEHOLDERS = {"CONFIG": "quickstart", "RUN": "runs/small"}
 SET_UP = ("python3 -m venv ", ".venv/bin/pip install -q -c constraints.txt -e ", ". .venv/bin/activate", "bash .ci/run")
 CHECKS = (ROOT / ".ci" / "run").read_text(encoding="utf-8").replace(".venv/bin/", "").splitlines()
@@ -80,9 +212,10 @@ def runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def pytest_arguments(arguments: Sequence[str]) -> int:
-    """Whether the tests named are there; they run with all others."""
+    """The tests named are there; they run with all others."""
     flags = {"-q", "-m", "gpu", "--snapshot-update", "TESTS"}
-    return 0 if all((ROOT / one).exists() for one in arguments if one not in flags) else 1
+    assert not [one for one in arguments if one not in flags and not (ROOT / one).exists()]
+    return 0
 
 
 MODULES: dict[str, Callable[[Sequence[str]], int]] = {
@@ -91,9 +224,9 @@ MODULES: dict[str, Callable[[Sequence[str]], int]] = {
         [*given, "--tokens", "2", "--repeats", "1", "--limit", "1"]
     ),
     "specgauge.sweeps.proof": proof.main,
+    "tests.benchmarks.coverage": lambda _: coverage.main(count=2),
     "tests.benchmarks.model_speed": lambda _: model_speed.main(),
     "tests.benchmarks.search": lambda _: search.main(runs=2),
-    "tests.docs": lambda _: 0,  # held against the pages by a test of its own
 }
 """`python -m`: exit code 1 is a promise that is not kept here, where nothing is measured as it should be."""
 
@@ -101,7 +234,7 @@ MODULES: dict[str, Callable[[Sequence[str]], int]] = {
 def run_command(line: Command, run: Run) -> None:
     """Run a command line as a shell would, in the folder of the test."""
     *first, last = line.text.split(" && ")
-    words = Command(text=last).words
+    words = shlex.split(last, comments=True)
     name = words[0].removeprefix(".venv/bin/")
     assert all(part.startswith(SET_UP) for part in first)
     if name in ("python", "python3") and words[1:2] == ["-m"] and words[2] in MODULES:
@@ -144,26 +277,25 @@ def test_every_block_says_what_it_holds(page: str) -> None:
     assert not [f"{page}:{one.line}" for one in blocks(page) if one.language not in LANGUAGES]
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        pytest.param(one.text, id=f"{page}:{one.line}")
-        for page in PAGES
-        for one in blocks(page)
-        if one.language == "yaml"
-    ],
-)
-def test_every_piece_of_yaml_is_taken(text: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("page", [page for page in PAGES if "```yaml" in page_text(page)])
+def test_every_piece_of_yaml_is_taken(page: str, tmp_path: Path) -> None:
     """A piece replaces those of the quickstart's sections that it has."""
-    path = tmp_path / "own.yaml"
-    sections: list[Any] = [read_yaml(one, Source("page")).value for one in (shipped_text("quickstart"), text)]
-    path.write_text(dump_yaml(sections[0] | sections[1]), encoding="utf-8")
-    assert load_config(path)
+    whole: Any = read_yaml(shipped_text("quickstart"), Source("quickstart")).value
+    for one in blocks(page):
+        if one.language == "yaml":
+            path = tmp_path / f"line-{one.line}.yaml"
+            piece: Any = read_yaml(one.text, Source(page)).value
+            path.write_text(dump_yaml(whole | piece), encoding="utf-8")
+            assert load_config(path)
 
 
 @pytest.mark.parametrize("page", GENERATED)
-def test_generated_parts_are_fresh(page: str) -> None:
-    assert page_text(page) == generated_page(page), "python -m tests.docs writes it anew"
+def test_generated_parts_are_fresh(page: str, pytestconfig: pytest.Config) -> None:
+    heading, write = GENERATED[page]
+    by_hand, found, _ = page_text(page).partition(f"\n{heading}\n")
+    assert found, f"{page}: expected the heading {heading!r}"
+    update: bool = pytestconfig.getoption("--snapshot-update")
+    check_snapshot(ROOT / page, f"{by_hand}\n{heading}\n\n{write()}\n", update=update)
 
 
 def test_every_section_of_the_configuration_has_its_table() -> None:
@@ -197,7 +329,7 @@ def test_files_that_are_named_are_there(page: str) -> None:
 def warning_codes() -> set[str]:
     """The codes of all warnings, as the source writes them."""
     found: set[str] = set()
-    for path in product_files():
+    for path in FILES:
         for node in ast.walk(tree_of(path)):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("WarningRow", "gap"):
                 code = next((one.value for one in node.keywords if one.arg == "code"), *node.args[:1])

@@ -1,37 +1,28 @@
 """The rules of the house, read from the source: who imports whom, what stays out, what every file has."""
 
-from __future__ import annotations
-
 import ast
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 import specgauge
-from tests.house import (
-    FOLDERS,
-    FRONT_DOOR,
-    ROOT,
-    Import,
-    import_circle,
-    imports_of,
-    module_of,
-    product_files,
-    python_files,
-    tracked_files,
-    tree_of,
-)
+from tests.conftest import check_snapshot
 from tests.reports.synthetic import Shape, build_run
 
+ROOT = Path(__file__).parent.parent
+FOLDERS = ("bench", "configs", "model", "reports", "sweeps")
+FRONT_DOOR = ROOT / "src" / "specgauge"
 EVERYWHERE = {"version", "exits"}
 MAY_IMPORT = {
     "model": {"model"},
@@ -51,7 +42,81 @@ IMPURE = {
 IMPURE_CALLS = {"input", "open", "print", "savefig", "read_bytes", "read_text", "write_bytes", "write_text"}
 LONGEST_FILE = 500
 
-FILES = product_files()
+FRONT_FILES = [*FRONT_DOOR.glob("*.py"), *(FRONT_DOOR / "api").rglob("*.py"), *(FRONT_DOOR / "cli").rglob("*.py")]
+FILES = sorted([path for name in FOLDERS for path in (ROOT / name).rglob("*.py")] + FRONT_FILES)
+"""Every module of the product, the front door included."""
+PYTHON_FILES = FILES + sorted((ROOT / "tests").rglob("*.py"))
+
+
+class Import(NamedTuple):
+    """One imported module: its dotted name, the line, and whether it runs as soon as the file is imported."""
+
+    module: str
+    line: int
+    at_import: bool
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+
+
+@cache
+def imports_of(path: Path) -> tuple[Import, ...]:
+    """Every import of a file; those for type checkers and those within functions do not run at import."""
+    late = {
+        id(inner)
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        or (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")
+        for statement in node.body
+        for inner in ast.walk(statement)
+    }
+    return tuple(
+        Import(module=module, line=node.lineno, at_import=id(node) not in late)
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for module in _modules_of(node)
+    )
+
+
+def _modules_of(node: ast.Import | ast.ImportFrom) -> Iterator[str]:
+    """``from specgauge.sweeps import plan`` imports specgauge.sweeps.plan; a name that is no module stays its home."""
+    for name in node.names:
+        if isinstance(node, ast.Import):
+            yield name.name
+        else:
+            base = "." * node.level + (node.module or "")
+            yield f"{base}.{name.name}" if f"{base}.{name.name}" in MODULES else base
+
+
+def module_of(path: Path) -> str:
+    """The dotted name of one of the product's modules; a package's is that of its __init__."""
+    base = FRONT_DOOR if path.is_relative_to(FRONT_DOOR) else ROOT
+    parts = path.relative_to(base).with_suffix("").parts
+    return ".".join(["specgauge", *(parts[:-1] if parts[-1] == "__init__" else parts)])
+
+
+MODULES = {module_of(path): path for path in FILES}
+
+
+def import_circle(imports: Mapping[str, set[str]]) -> list[str]:
+    """Modules that import one another in turn, the first again at the end; empty where there is no such circle."""
+    own = {module: found & imports.keys() - {module} for module, found in imports.items()}
+    try:
+        TopologicalSorter(own).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+def tracked_files() -> list[str]:
+    """What git tracks, as paths from the root; empty where this is no checkout."""
+    git = shutil.which("git")
+    if git is None or not (ROOT / ".git").exists():
+        return []
+    listed = subprocess.run([git, "-C", str(ROOT), "ls-files", "-z"], capture_output=True, text=True, check=True)
+    return [name for name in listed.stdout.split("\0") if name]
 
 
 def folder_of(path: Path) -> str | None:
@@ -85,7 +150,7 @@ def test_no_import_circle() -> None:
     """Imports for type checkers and those within functions count: two files that need each other are one file."""
     assert import_circle({"a": {"b"}, "b": {"c", "d"}, "c": {"b"}, "d": set()}) == ["b", "c", "b"]
     assert not import_circle({"a": {"b", "elsewhere"}, "b": set()})
-    assert not import_circle({module_of(path): {found.module for found in imports_of(path)} for path in FILES})
+    assert not import_circle({name: {found.module for found in imports_of(path)} for name, path in MODULES.items()})
 
 
 def test_the_model_calls_nothing_that_reads_or_writes() -> None:
@@ -103,9 +168,7 @@ def test_the_model_calls_nothing_that_reads_or_writes() -> None:
 @cache
 def reaches_bench(module: str) -> bool:
     """Whether a module of sweeps imports bench anywhere, or a module of sweeps that does."""
-    base = ROOT.joinpath(*module.split(".")[1:])
-    path = base / "__init__.py" if base.is_dir() else base.with_suffix(".py")
-    found = {found.module for found in imports_of(path)} - {module}
+    found = {found.module for found in imports_of(MODULES[module])} - {module}
     return any(own_part(name) == "bench" or (own_part(name) == "sweeps" and reaches_bench(name)) for name in found)
 
 
@@ -153,12 +216,12 @@ def test_every_module_says_what_it_is_for_in_its_first_line() -> None:
 
 
 def test_no_file_is_long() -> None:
-    lengths = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in python_files()}
+    lengths = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in PYTHON_FILES}
     assert not [f"{path.relative_to(ROOT)}: {lines} lines" for path, lines in lengths.items() if lines > LONGEST_FILE]
 
 
 def test_every_folder_is_a_package() -> None:
-    folders = {path.parent for path in python_files()}
+    folders = {path.parent for path in PYTHON_FILES}
     assert not [str(folder) for folder in folders if not (folder / "__init__.py").is_file()]
 
 
@@ -219,6 +282,16 @@ def test_no_banned_words_in_tracked_files() -> None:
                 patterns = [BANNED] if path.name == LEARNT else [BANNED, UNFINISHED]
                 found += [f"{name}: {match.group().decode()}" for one in patterns for match in one.finditer(content)]
     assert not found
+
+
+def test_a_snapshot_is_written_once_and_then_held_against_the_text(tmp_path: Path) -> None:
+    path = tmp_path / "lines.txt"
+    with pytest.raises(AssertionError, match="--snapshot-update"):
+        check_snapshot(path, "", update=False)
+    check_snapshot(path, "a\nb\n", update=True)
+    check_snapshot(path, "a\nb\n", update=False)
+    with pytest.raises(AssertionError, match=r"-b\n\+c\n"):
+        check_snapshot(path, "a\nc\n", update=False)
 
 
 def run_python(code: str, *arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -4,8 +4,6 @@ Put there are a speed-up three times as large, or rounds that take twice as long
 by exactly that factor, so that none of them computes S or T_round by itself.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable
@@ -22,16 +20,13 @@ from specgauge.model.search.levels import exact_levels
 from specgauge.reports.formatting import speedup as speedup_text
 from specgauge.sweeps.analysis.predictions import predict, predict_run
 from specgauge.sweeps.store.rundir import Run
-from tests.model.search_cases import question
+from tests.model.made import question
 from tests.sweeps import made
 from tests.sweeps.decoded import Batch, key, write_blocks
 from tests.sweeps.made import acceptance_frame, write_run
 
 FLAGS = ("--alpha", "0.8", "--gamma", "1:3", "--t-decode", "1s", "--t-draft", "125ms", "--t-verify", "1.25s")
-
 PLAN = ("--target", "llama-2-7b", "--hardware", "a100-80gb-sxm", "--alpha", ".8", "--batch-size", "8")
-
-
 FACTORS = {"_speedup": (3.0, 3.0), "_round_time_s": (2.0, 0.5)}
 """By what each function of the equation is multiplied, and what S is multiplied by then."""
 
@@ -94,11 +89,7 @@ class Commands:
 @pytest.mark.parametrize("name", FACTORS)
 @pytest.mark.parametrize("command", ["predict", "plan", "recommend", "limited", "compare", "report"])
 def test_every_command_asks_the_one_equation(
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    name: str,
-    command: str,
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, name: str, command: str
 ) -> None:
     commands = Commands(tmp_path, capsys)
     before = getattr(commands, command)()

@@ -7,7 +7,9 @@ it, or when its blocks, its own seconds or those of its batch size are spent.
 
     measure_cells(pair, cells, gammas=[1, 2, 3], prompts=prompts, precision=precision, journal=journal, seed=0)
 
-First calls and one warm-up of a shape are kept apart, and a compile among the samples fails the block.  Out of memory
+First calls and one warm-up of a shape are kept apart, and a compile among the samples fails the block.  A sample during
+which other programs took the processor is taken again, as long as that helps; what stays disturbed is counted in the
+block's notes.  Out of memory
 is a result: the cell's arms are recorded as ``oom``, larger cells of the same chain as ``skipped``; a cell that fails
 otherwise is given up alone.
 """
@@ -31,8 +33,14 @@ from specgauge.bench.models.static_graphs import Compilation, compiled_so_far, n
 from specgauge.bench.timing.arm_runner import ArmRunner
 from specgauge.bench.timing.blocks import BlockJournal, BlockRecord, Status, StoppingRule, TimingCell, first_line
 from specgauge.bench.timing.clock import Clock, clock_for, undisturbed, watched
+from specgauge.bench.timing.neighbours import watched_for_neighbours
 from specgauge.configs.schema import PrecisionConfig, check_context
-from specgauge.model.arms import PREFILL_BLOCKS, arm_names, is_prefill
+from specgauge.model.arms import DISTURBED, PREFILL_BLOCKS, arm_names, is_prefill
+
+MOST_RETAKES = 2
+"""Of one sample."""
+FEWEST_RETAKES, LEAST_CALMED = 6, 0.25
+"""Retakes in a cell after which at least this share must have helped for further ones."""
 
 
 @dataclass(kw_only=True)
@@ -44,6 +52,14 @@ class CellState:
     warm: set[str] = field(default_factory=set)
     sampled: str = ""
     """The arm that was sampled last."""
+    retaken: int = 0
+    """Samples taken again since other programs took the processor, and how many of those were left alone then."""
+    calmed: int = 0
+
+    @property
+    def retakes_help(self) -> bool:
+        """Whether it is worth taking a disturbed sample again: no more on a machine that is busy throughout."""
+        return self.retaken < FEWEST_RETAKES or self.calmed >= LEAST_CALMED * self.retaken
 
 
 @dataclass(kw_only=True)
@@ -55,6 +71,8 @@ class _Taken:
     first_call_s: float | None = None
     compilation: Compilation = field(default_factory=Compilation)
     device_s: float = 0.0
+    disturbed: int = 0
+    """Of `samples_s`, those during which other programs took the processor."""
 
 
 @dataclass(kw_only=True)
@@ -97,14 +115,27 @@ class CellTimer:
                     self.journal.begin_arm(cell.cell_id, arm, block)
                     self._warm_up(bench, state, arm, taken[arm])
                     with no_compilation(f"{arm} at batch size {cell.batch_size}, context {cell.context}"):
-                        sample, seconds = undisturbed(partial(self._sample, bench, state, arm))
-                    taken[arm].device_s += seconds
+                        sample, is_disturbed = self._calm_sample(bench, state, arm, taken[arm])
                     taken[arm].samples_s.append(sample)
+                    taken[arm].disturbed += is_disturbed
         finally:  # what fails in one arm, or stops them all, does not cost the others what they have
             for arm, found in taken.items():
                 whole = 1 if is_prefill(arm) else self.precision.block_samples
                 if found.samples_s and (arm != state.sampled or len(found.samples_s) == whole):
                     self._record(bench, cell, arm, block, found)
+
+    def _calm_sample(self, bench: ArmRunner, state: CellState, arm: str, taken: _Taken) -> tuple[list[float], bool]:
+        """One sample, taken again where other programs disturbed it and that may help; whether they still did."""
+        for retake in range(1 + MOST_RETAKES):
+            (sample, seconds), is_disturbed = watched_for_neighbours(
+                lambda: undisturbed(partial(self._sample, bench, state, arm))
+            )
+            taken.device_s += seconds
+            state.calmed += retake > 0 and not is_disturbed
+            if not is_disturbed or retake == MOST_RETAKES or not state.retakes_help:
+                break
+            state.retaken += 1
+        return sample, is_disturbed
 
     def _warm_up(self, bench: ArmRunner, state: CellState, arm: str, taken: _Taken) -> None:
         """First call and warm-up of an arm that this process has not run in this cell; prefills have the call alone."""
@@ -141,6 +172,7 @@ class CellTimer:
                 notes={
                     "peak_memory_bytes": peak_memory_bytes(self.pair.devices),
                     **bench.capacities,
+                    **({DISTURBED: taken.disturbed} if taken.disturbed else {}),
                     **self.notes_of(cell, taken.compilation),
                 },
             )

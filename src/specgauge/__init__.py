@@ -2,8 +2,8 @@
 
 Importing this package is cheap: each name below is loaded when it is first used.
 
-    import specgauge
-    config = specgauge.load_config("quickstart")
+    import specgauge as sg
+    run = sg.open("runs/quickstart")
 """
 
 from __future__ import annotations
@@ -15,6 +15,10 @@ from typing import TYPE_CHECKING
 from specgauge.version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from specgauge.api.runs import Run as Run
+    from specgauge.api.runs import compare as compare
+    from specgauge.api.runs import open as open
+    from specgauge.api.runs import run as run
     from specgauge.configs.errors import ConfigError as ConfigError
     from specgauge.configs.loader import config_hash as config_hash
     from specgauge.configs.loader import config_to_yaml as config_to_yaml
@@ -34,11 +38,10 @@ if TYPE_CHECKING:
     from specgauge.model.speedup import tokens_per_round as tokens_per_round
     from specgauge.model.speedup import tokens_per_round_iid as tokens_per_round_iid
     from specgauge.reports.html import write_report as write_report
-    from specgauge.sweeps.run.runner import run as run
-    from specgauge.sweeps.store.rundir import Run as Run
 
 _FOLDERS = ("bench", "configs", "model", "reports", "sweeps")
 _NAMES = {
+    "api.runs": ("Run", "compare", "open", "run"),
     "configs.errors": ("ConfigError",),
     "configs.loader": ("config_hash", "config_to_yaml", "load_config", "shipped_configs"),
     "configs.schema": ("Config",),
@@ -50,8 +53,6 @@ _NAMES = {
         *("tokens_per_round", "tokens_per_round_iid"),
     ),
     "reports.html": ("write_report",),
-    "sweeps.run.runner": ("run",),
-    "sweeps.store.rundir": ("Run",),
 }
 _HOMES = {name: f"specgauge.{module}" for module, names in _NAMES.items() for name in names}
 
@@ -69,7 +70,7 @@ def __getattr__(name: str) -> object:
 
 def __dir__() -> list[str]:
     """The public names, loaded or not."""
-    return sorted({*globals(), *__all__})
+    return sorted(__all__)
 
 
 def _check_links() -> None:

@@ -11,7 +11,7 @@ Row 0 of every replicate array is the estimate. R replicates, G gammas.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -114,12 +114,19 @@ def estimate_cell(
     *,
     max_itl_s: float | None = None,
     t_overhead_s: FloatArray | None = None,
+    measured: Mapping[int, FloatArray] | None = None,
     shared: SharedCosts | None = None,
 ) -> CellEstimate | None:
     """S(γ) with its uncertainty and the decision; None where no γ is known.
 
-    max_itl_s bounds T_round of what may win; t_overhead_s (1 + R,) is ε with its replicates, None where no decoder has
-    measured it; shared: where the costs of cells that several settings have are kept.
+    Args:
+        config: of the run.
+        cell: its timings.
+        acceptance: at the cell's context; None where it is not known.
+        max_itl_s: bounds T_round of what may win.
+        t_overhead_s: (1 + R,) ε with its replicates; None where no decoder has measured it.
+        measured: S decoded end to end by γ, (1 + R,).
+        shared: where the costs of cells that several settings have are kept.
     """
     if acceptance is None:
         return None
@@ -139,7 +146,12 @@ def estimate_cell(
         costs=costs,
         t_round_s=round_times_s(costs, accepted, batch_size=batch_size)[0],
         speedup=estimate_speedup(
-            costs, accepted, batch_size=batch_size, confidence=config.precision.confidence, max_itl_s=max_itl_s
+            costs,
+            accepted,
+            batch_size=batch_size,
+            confidence=config.precision.confidence,
+            max_itl_s=max_itl_s,
+            measured=measured,
         ),
     )
 

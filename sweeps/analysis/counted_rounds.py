@@ -25,7 +25,6 @@ from numpy.typing import NDArray
 from specgauge.model.arms import PLAIN, speculate_arm, verify_arm
 from specgauge.model.checks import BoolArray, FloatArray, IntArray
 from specgauge.model.costs import CostSource, CostTable, RoundCosts, cost_table
-from specgauge.model.overhead import implied_overhead_s
 from specgauge.model.settings import Point, Provenance
 from specgauge.model.speedup import round_time_s, speedup, with_overhead_s
 from specgauge.sweeps.analysis.timings import CellTimings
@@ -55,6 +54,7 @@ class CountedBlock:
     """Mean plain step with all rows active, as decoded; so are the mean round and accept, roll back and host work."""
     t_round_s: float
     t_accept_rest_s: float
+    """NaN where no round's phases were timed."""
     t_decode_s: float
     """T_decode averaged over the contexts of the plain steps, from the measured costs."""
     t_costs_s: float
@@ -70,10 +70,13 @@ class CountedBlock:
         return float(speedup(self.tokens_per_round, t_decode_s=self.t_plain_step_s, t_round_s=self.t_round_s))
 
     @property
-    def t_overhead_implied_s(self) -> float:
-        """The ε with which the costs give S as measured; it is in the costs' own time, whatever drifted since."""
-        t_round_s = self.t_round_s * self.t_decode_s / self.t_plain_step_s
-        return float(implied_overhead_s(t_round_s=t_round_s, t_costs_s=self.t_costs_s))
+    def t_overhead_s(self) -> float:
+        """ε as the phases of the rounds were timed, in the costs' own time, whatever drifted since; NaN where none was.
+
+        The ε with which the costs would give S as measured also holds what blocks and costs differ by: it swings far
+        below 0 and above any phase, and predicts other texts worse.
+        """
+        return self.t_accept_rest_s * self.t_decode_s / self.t_plain_step_s
 
     def speedup_from_counts(self, t_overhead_s: float) -> float:
         """S that the costs give for these counts."""
@@ -210,8 +213,13 @@ def counted_blocks(
                 t_verify_s=float(verify_s[full].mean()),
                 t_draft_catch_up_s=float(catch_up_s[full].mean()),
                 catch_up_share=float(decoded.follows_full[full].mean()),
-                t_accept_rest_s=float(decoded.t_accept_rest_s[full].mean()),
+                t_accept_rest_s=_mean_known(decoded.t_accept_rest_s[full]),
             )
+
+
+def _mean_known(values: FloatArray) -> float:
+    known = values[np.isfinite(values)]
+    return float(known.mean()) if known.size else np.nan
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,13 +19,21 @@ import numpy as np
 from specgauge.model.arms import DIFFERS, GENERATE, LOOP, PLAIN, SAME, TIE, Arm, speculate_arm
 from specgauge.model.checks import FloatArray, finite_or_none
 from specgauge.model.costs import CostSource
-from specgauge.model.speedup import catch_up_probability, measured_speedup, speedup, with_overhead_s
+from specgauge.model.speedup import measured_speedup
+from specgauge.model.stats.bootstrap import interval_around
 from specgauge.model.validate import round_check
 from specgauge.sweeps.analysis.cell_estimate import RecordedRounds
 from specgauge.sweeps.analysis.counted_rounds import CountedBlock, counted_blocks, measured_costs
 from specgauge.sweeps.analysis.settings import RunSetting, cells_of
 from specgauge.sweeps.analysis.timings import CellTimings
-from specgauge.sweeps.analysis.validation import Overhead, acceptance_error, measured_interval, overheads
+from specgauge.sweeps.analysis.validation import (
+    SINGLE_BATCH_SPREAD,
+    Overhead,
+    acceptance_error,
+    batch_spread,
+    measured_replicates,
+    overheads,
+)
 from specgauge.sweeps.plan import decoded_tokens
 from specgauge.sweeps.store.rows import columns
 from specgauge.sweeps.store.rundir import Run
@@ -157,6 +165,8 @@ class DecodedCells:
     sources: Mapping[DecodedKey, CostSource]
     """The measured costs, where they are known."""
     fitted: Mapping[DecodedKey, Overhead]
+    measured: Mapping[DecodedKey, Mapping[int, FloatArray]]
+    """S of every cell by γ, (1 + R,): the estimate, then replicates that draw blocks."""
 
     @classmethod
     def read(cls, run: Run, cells: Sequence[CellTimings], found: Sequence[RunSetting]) -> Self:
@@ -198,22 +208,28 @@ class DecodedCells:
             settings=settings,
             sources=sources,
             fitted=overheads(blocks, settings, replicates=config.precision.bootstrap_replicates, seed=config.seed),
+            measured=_measured(config, blocks),
         )
+
+    def measured_where_models_decide(self, setting: RunSetting, cell: CellTimings) -> Mapping[int, FloatArray]:
+        """S measured of a cell by γ, (1 + R,); empty where nothing was decoded or acceptance was forced by coin."""
+        key = setting.decoded_key(cell.cell)
+        return self.measured.get(key, {}) if key in self.requests and self.requests[key]["lossless"].all() else {}
 
     def overhead_s(self, setting: RunSetting, cell: CellTimings) -> FloatArray | None:
         """(1 + R,) ε of a cell, the estimate first; None where nothing like it was decoded."""
         fitted = self.fitted.get(setting.decoded_key(cell.cell))
         return None if fitted is None else fitted.t_overhead_s
 
-    def rows(self) -> list[dict[str, Any]]:
-        """The rows of validation.csv, in the order decoded; unknown is None."""
+    def rows(self, predicted: Mapping[tuple[DecodedKey, int], float]) -> list[dict[str, Any]]:
+        """The rows of validation.csv, in the order decoded; unknown is None. predicted: S by cell and γ."""
         return [
-            self._row(key, gamma, figures)
+            self._row(key, gamma, figures, predicted.get((key, gamma)))
             for key, requests in self.requests.items()
             for gamma, figures in request_figures(requests).items()
         ]
 
-    def _row(self, key: DecodedKey, gamma: int, figures: Mapping[str, Any]) -> dict[str, Any]:
+    def _row(self, key: DecodedKey, gamma: int, figures: Mapping[str, Any], predicted: float | None) -> dict[str, Any]:
         row = empty_row(key) | {"gamma": gamma, **figures}
         own = [block for block in self.blocks.get(key, ()) if block.gamma == gamma]
         setting = self.settings.get(key)
@@ -221,7 +237,9 @@ class DecodedCells:
         if recorded is not None and row["lossless"]:
             row |= self._acceptance(key, recorded, gamma)
         if own:
-            row |= self._speedups(key, own, row["tokens_per_round_predicted"], recorded)
+            row |= self._speedups(key, own)
+            if predicted is not None and row["lossless"]:
+                row |= {"speedup_predicted": predicted, "error": predicted / row["speedup_measured"] - 1.0}
         return row
 
     def _acceptance(self, key: DecodedKey, recorded: RecordedRounds, gamma: int) -> dict[str, Any]:
@@ -245,25 +263,21 @@ class DecodedCells:
             "acceptance_error_high": error.high,
         }
 
-    def _speedups(
-        self, key: DecodedKey, own: Sequence[CountedBlock], predicted: float | None, recorded: RecordedRounds | None
-    ) -> dict[str, Any]:
-        precision, fitted = self.config.precision, self.fitted[key]
-        overhead_s, gamma = float(fitted.t_overhead_s[0]), own[0].gamma
-        measured, low, high = measured_interval(
-            own, confidence=precision.confidence, replicates=precision.bootstrap_replicates, seed=self.config.seed
-        )
+    def _speedups(self, key: DecodedKey, own: Sequence[CountedBlock]) -> dict[str, Any]:
+        fitted = self.fitted.get(key)
+        overhead_s = 0.0 if fitted is None else float(fitted.t_overhead_s[0])
+        measured, low, high = interval_around(self.measured[key][own[0].gamma], self.config.precision.confidence)
         from_counts = [block.speedup_from_counts(overhead_s) for block in own]
         counts = np.array([block.rounds for block in own], dtype=np.float64)
 
         def mean(values: Iterable[float]) -> float:
             return float(np.average(np.fromiter(values, dtype=np.float64), weights=counts))
 
-        found: dict[str, Any] = {
+        return {
             "blocks": len(own),
             "rounds": int(counts.sum()),
-            "t_overhead_s": overhead_s,
-            "overhead_from": fitted.fitted_from,
+            "t_overhead_s": None if fitted is None else overhead_s,
+            "overhead_from": None if fitted is None else fitted.fitted_from,
             "t_accept_rest_s": finite_or_none(mean(block.t_accept_rest_s for block in own)),
             "t_round_s": mean(block.t_round_s for block in own),
             "speedup_from_counts": float(np.median(from_counts)),
@@ -274,23 +288,32 @@ class DecodedCells:
                 np.median([s / block.speedup_measured - 1.0 for s, block in zip(from_counts, own, strict=True)])
             ),
         }
-        if predicted is not None and recorded is not None:
-            full = np.clip(recorded.acceptance.only([gamma]).full_acceptance[0, 0], 0.0, 1.0)
-            follows = float(catch_up_probability(full, key.batch_size))
-            costs_s = mean(
-                block.t_costs_s + (follows - block.catch_up_share) * block.t_draft_catch_up_s for block in own
-            )
-            t_round_s = with_overhead_s(costs_s, mean(block.t_verify_s for block in own), overhead_s)
-            t_decode_s = mean(block.t_decode_s for block in own)
-            value = float(speedup(predicted, t_decode_s=t_decode_s, t_round_s=t_round_s))
-            found |= {"speedup_predicted": value, "error": value / measured - 1.0}
-        return found
 
 
 def empty_row(key: DecodedKey) -> dict[str, Any]:
     """A row of validation.csv of a cell, nothing known of it."""
     row: dict[str, Any] = dict.fromkeys(columns(ValidationRow))
     return row | {name: value for name, value in asdict(key).items() if name in row} | {"context": key.start_context}
+
+
+def _measured(
+    config: Config, blocks: Mapping[DecodedKey, Sequence[CountedBlock]]
+) -> dict[DecodedKey, dict[int, FloatArray]]:
+    by_gamma: dict[DecodedKey, dict[int, list[CountedBlock]]] = {}
+    for key, own in blocks.items():
+        for block in own:
+            by_gamma.setdefault(key, {}).setdefault(block.gamma, []).append(block)
+    spread = batch_spread(own for found in by_gamma.values() for own in found.values())
+    options: dict[str, Any] = {
+        "confidence": config.precision.confidence,
+        "replicates": config.precision.bootstrap_replicates,
+        "seed": config.seed,
+        "spread": SINGLE_BATCH_SPREAD if np.isnan(spread) else spread,
+    }
+    return {
+        key: {gamma: measured_replicates(own, **options) for gamma, own in found.items()}
+        for key, found in by_gamma.items()
+    }
 
 
 def _by_key(frame: pd.DataFrame) -> Iterator[tuple[DecodedKey, pd.DataFrame]]:

@@ -41,8 +41,8 @@ from specgauge.sweeps.analysis.warnings import (
     timing_warnings,
 )
 from specgauge.sweeps.plan import chains, plan_cells, planned_pairs
-from specgauge.sweeps.store.derived import write_answers
-from specgauge.sweeps.store.rows import columns, readable, write_csv
+from specgauge.sweeps.store.derived import stands, write_answers
+from specgauge.sweeps.store.rows import columns, plain, readable, write_csv
 from specgauge.sweeps.store.rundir import PREDICTIONS, VALIDATION, Run
 from specgauge.sweeps.store.schema import DecodedKey, PredictionRow, RecommendationRow, ValidationRow, WarningRow
 from specgauge.sweeps.store.tables import read_tuned
@@ -101,13 +101,14 @@ class AnalysedRun:
     def estimate(
         self, setting: RunSetting, cell: CellTimings, *, max_itl_s: float | None = None
     ) -> CellEstimate | None:
-        """S(γ) of a cell, with ε where something like it was decoded; None where no γ is known."""
+        """S(γ) of a cell from all evidence, with ε where something like it was decoded; None where no γ is known."""
         return estimate_cell(
             self.run.config,
             cell,
             setting.acceptance_at(cell.cell.context),
             max_itl_s=max_itl_s,
             t_overhead_s=self.decoded.overhead_s(setting, cell),
+            measured=self.decoded.measured_where_models_decide(setting, cell),
             shared=self.shared,
         )
 
@@ -140,19 +141,41 @@ def predict_run(run: Run, reasons: Reasons | None = None) -> Predictions:
     return predictions
 
 
+def standing(run: Run) -> Predictions:
+    """The answers of a run as they were written, where they stand; else what is derived anew, which writes nothing.
+
+    Raises:
+        ValueError: a file of the run is damaged.
+    """
+    if not stands(run.path):
+        return predict(run)
+    return Predictions(
+        rows=tuple(map(plain, run.rows(PredictionRow))),
+        recommendations=run.recommendations(),
+        warnings=run.warnings,
+        validation=run.validation(),
+        policies=tuple(plain(row) for row in run.rows(ValidationRow) if row.gamma is None),
+    )
+
+
 def predict(run: Run, reasons: Reasons | None = None) -> Predictions:
     """The rows, recommendations and warnings of a run; writes nothing. Errors as `predict_run`."""
     config = run.config
     analysed = AnalysedRun.read(run, reasons)
     rows: list[dict[str, Any]] = []
     recommendations: list[dict[str, Any]] = []
+    predicted: dict[tuple[DecodedKey, int], float] = {}
     for setting, cell in analysed.points():
         recorded = setting.rounds_at(cell.cell.context)
         interval = None if recorded is None else recorded.interval(config.precision.confidence)
         estimate = analysed.estimate(setting, cell)
         rows += [_row(setting, cell, estimate, gamma, interval) for gamma in config.grid.gamma]
         recommendations.append(recommendation(setting, cell, estimate))
-    validation = tuple(analysed.decoded.rows())
+        if estimate is not None:
+            key, found = setting.decoded_key(cell.cell), estimate.speedup
+            pairs = zip(found.gammas.tolist(), found.predicted.tolist(), strict=True)
+            predicted |= {(key, gamma): value for gamma, value in pairs}
+    validation = tuple(analysed.decoded.rows(predicted))
     policies = tuple(policy_rows(run, analysed.decoded))
     found_warnings = [
         *_run_warnings(analysed, recommendations, validation),
@@ -269,9 +292,9 @@ def _speedup(estimate: CellEstimate, gamma: int) -> dict[str, Any]:
     return {
         "t_verify_mean_s": at(estimate.costs.t_verify_s[0]),
         "t_round_s": at(estimate.t_round_s),
-        "speedup": at(found.speedup),
-        "speedup_low": at(found.low),
-        "speedup_high": at(found.high),
+        "speedup": at(found.predicted),
+        "speedup_low": at(found.predicted_low),
+        "speedup_high": at(found.predicted_high),
         "p_best": at(found.p_best),
         "is_best": gamma == found.best_gamma,
         "is_recommended": gamma == found.recommended_gamma,
@@ -287,7 +310,8 @@ def recommendation(setting: RunSetting, cell: CellTimings, estimate: CellEstimat
         status, reason = _trouble(setting, cell, cell.gammas[0])
         entry |= dict.fromkeys(name for name in columns(RecommendationRow) if name not in entry)
         speedup = dict.fromkeys(("value", "low", "high"))
-        return entry | {"decision": "undecided", "speedup": speedup, "reason": f"{status}: {reason}"}
+        unknown = {"speedup": speedup, "speedup_predicted": dict(speedup)}
+        return entry | {"decision": "undecided", **unknown, "reason": f"{status}: {reason}"}
     found = estimate.speedup
     chosen = found.recommended_gamma or int(found.gammas[np.argmax(found.speedup)])
     at = estimate.at(chosen)
@@ -297,10 +321,17 @@ def recommendation(setting: RunSetting, cell: CellTimings, estimate: CellEstimat
         "best_gamma": found.best_gamma or None,
         "recommended_gamma": found.recommended_gamma or None,
         "speedup": {"value": at(found.speedup), "low": at(found.low), "high": at(found.high)},
+        "speedup_predicted": {
+            "value": at(found.predicted),
+            "low": at(found.predicted_low),
+            "high": at(found.predicted_high),
+        },
         "p_gamma_best": at(found.p_best),
         "expected_loss": at(found.expected_loss),
         "p_speculation_pays": at(found.p_pays),
         "t_overhead_s": estimate.t_overhead_s,
+        "t_decode_s": float(estimate.costs.t_decode_s[0]),
+        "t_round_s": at(estimate.t_round_s),
         "reason": found.decision.reason,
     }
 

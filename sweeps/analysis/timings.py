@@ -17,7 +17,7 @@ from functools import cached_property
 
 import numpy as np
 
-from specgauge.model.arms import DRAFT_ARMS, arm_names, is_prefill, round_arms, verify_gammas
+from specgauge.model.arms import DISTURBED, DRAFT_ARMS, arm_names, is_prefill, round_arms, verify_gammas
 from specgauge.model.checks import FloatArray
 from specgauge.model.search.levels import level_blocks
 from specgauge.model.search.search import SEARCH_NOTE
@@ -45,6 +45,8 @@ class ArmTimings:
     first_call_s: float | None = None
     search: str = ""
     """How the search ended that left this arm out, or in too few blocks to be weighed; its status is then `skipped`."""
+    disturbed: int = 0
+    """Samples during which other programs took the processor."""
     blocks_as_taken_s: Mapping[int, FloatArray] = field(default_factory=dict)
     """At the pace they were taken at: by which the uncertainty of a figure in seconds goes."""
 
@@ -137,7 +139,13 @@ def _arm(arm: str, lines: Mapping[int, JournalLine]) -> ArmTimings:
     blocks = {line.block: _samples(line) for line in measured}
     first_call_s = next((line.first_call_s for line in measured if line.first_call_s is not None), None)
     found = ArmTimings(
-        arm=arm, status="ok", reason="", blocks=blocks, blocks_as_taken_s=blocks, first_call_s=first_call_s
+        arm=arm,
+        status="ok",
+        reason="",
+        blocks=blocks,
+        blocks_as_taken_s=blocks,
+        first_call_s=first_call_s,
+        disturbed=sum(int(line.notes.get(DISTURBED, 0)) for line in measured),
     )
     if left_out is not None and all(line.block < left_out.block for line in measured):
         search = str(left_out.notes[SEARCH_NOTE])

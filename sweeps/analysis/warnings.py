@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 LOADED_RATIO, LOADED_GAMMA = 1.1, 4
 """A GPU busy with a batch pays for verified tokens: under this ratio at this gamma, a machine does not show it."""
 MOST_DRIFT = 0.05
+MOST_DISTURBED = 0.1
+"""Share of the samples."""
 MOST_REPEATED = 0.3
 FEWEST_PROMPTS = 8
 MOST_EXPECTED_LOSS = 0.05
@@ -55,6 +57,7 @@ def timing_warnings(config: Config, pair: str, cells: Sequence[CellTimings]) -> 
     yield from _light_machine(pair, cells)
     if not config.grid.is_searched:  # a search asks for S of the best γ, not for every arm
         yield from _not_converged(config, pair, cells)
+    yield from _disturbed(pair, cells)
     yield from _drifting(pair, cells)
     yield from _falling(config, pair, cells)
 
@@ -123,6 +126,21 @@ def _not_converged(config: Config, pair: str, cells: Sequence[CellTimings]) -> I
             message=f"pair {pair}: {_cells(len(wide), cells)} not known to ±{100 * precision.relative_ci:g} %; worst "
             f"{point_text(cell)}, {arm}: {width_text}",
             remedy=f"close other programs; raise {budget}, or precision.relative_ci if that is good enough",
+        )
+
+
+def _disturbed(pair: str, cells: Sequence[CellTimings]) -> Iterator[WarningRow]:
+    def counts(cell: CellTimings) -> tuple[int, int]:
+        return sum(arm.disturbed for arm in cell.arms.values()), sum(len(arm.samples_s) for arm in cell.arms.values())
+
+    disturbed, total = (sum(numbers) for numbers in zip(*map(counts, cells), strict=True)) if cells else (0, 0)
+    if total and disturbed > MOST_DISTURBED * total:
+        worst = max(cells, key=lambda cell: counts(cell)[0] / max(counts(cell)[1], 1))
+        yield WarningRow(
+            code="busy_machine",
+            message=f"pair {pair}: other programs took the processor during {100 * disturbed / total:.0f} % of "
+            f"{total} samples; worst {point_text(worst.cell)}",
+            remedy="close other programs, or give the run cores of its own (taskset), and measure again with --fresh",
         )
 
 
@@ -263,11 +281,11 @@ def decision_warnings(decisions: Sequence[_Row]) -> Iterator[WarningRow]:
 
 
 def left_out_warnings(left_out: Mapping[str, str]) -> Iterator[WarningRow]:
-    """Warnings about what was left out once the run's seconds were spent, by pair."""
+    """Warnings about what the run's seconds left no time for, by pair."""
     for pair, label in left_out.items():
         yield WarningRow(
             code="out_of_time",
-            message=f"pair {pair}: limits.run_seconds is spent, left out: {label}",
+            message=f"pair {pair}: limits.run_seconds left no time for: {label}",
             remedy="run the same command again, it goes on where it stopped; or raise limits.run_seconds",
         )
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -130,8 +131,14 @@ class Recording:
     def _try(self, sampling: SamplingConfig, *works: Callable[[], object]) -> None:
         """Do what the acceptance under a sampling setting takes; keep why it failed."""
         stage = f"acceptance, {self._pair.name}, {sampling.name}"
-        with self._session.mark.skippable("acceptance", sampling.name, stage=stage):
+        with self._threads(), self._session.mark.skippable("acceptance", sampling.name, stage=stage):
             self._note(sampling, self._session.guard(lambda: [work() for work in works]))
+
+    def _threads(self) -> AbstractContextManager[None]:
+        """Those asked for, else what is fastest at this moment: on cores that others use by now, waiting costs most."""
+        from specgauge.bench.environment import fastest_threads_in_use
+
+        return nullcontext() if self._config.threads_of(self._pair) else fastest_threads_in_use()
 
     def _note(self, sampling: SamplingConfig, failure: tuple[str, str] | None) -> None:
         if failure is not None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import nullcontext, suppress
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specgauge.configs.pairs import ModelConfig
@@ -23,11 +24,15 @@ from specgauge.sweeps.run.progress import Limits
 from specgauge.sweeps.run.session import ALL_MISSING, ALL_TOO_LARGE, OUT_OF_TIME, PairOutcome, Session, timing_left_s
 from specgauge.sweeps.run.timing import BlockLog, OutOfTimeError, search_objectives
 from specgauge.sweeps.run.validation import Validation
-from specgauge.sweeps.store.rundir import Run
+from specgauge.sweeps.store.rundir import ENVIRONMENT, Run, read_environment
 
 if TYPE_CHECKING:
     from specgauge.bench.models.pair import LoadedPair
     from specgauge.bench.timing.blocks import TimingCell
+
+
+TIMING_SHARE = 0.5
+"""Of the seconds left when timing begins; the others are for decoding end to end."""
 
 
 class PairRun:
@@ -125,10 +130,11 @@ class PairRun:
     def _time(self, loaded: LoadedPair) -> None:
         """The timing of every cell: all γ, or where they are searched for those that can still change the answer."""
         cells, precision, stage = self.session.fitting, self.config.precision, f"timing {self.pair.name}"
+        self.log.until = self.session.deadline.share(1.0 if self.config.validation is None else TIMING_SHARE)
         self.session.mark.stage(stage)
         limits = Limits(
             work_s=timing_left_s(precision, cells, lambda cell: sum(block.device_s for block in self.log.of(cell))),
-            wall_s=self.session.deadline.left_s,
+            wall_s=self.log.until.left_s,
             is_fewest=not self.config.grid.is_searched,
         )
         total = len(cells) * len(self.session.arms) * precision.min_blocks
@@ -167,9 +173,14 @@ class PairRun:
                 measure_adaptively(loaded, asked, questions=questions, **options)
 
 
-def prepare_machine(threads: int | None) -> Mapping[str, Any]:
-    """Set torch's threads and return the environment that measurements are taken in."""
+def prepare_machine(run: Path, threads: int | None) -> Mapping[str, Any]:
+    """Set torch's threads, those of the run where it goes on, and return the environment that is measured in.
+
+    Raises:
+        ValueError: the run's environment.json is damaged.
+    """
     from specgauge.bench.environment import collect_environment, use_threads
 
-    use_threads(threads)
-    return collect_environment()
+    path = run / ENVIRONMENT
+    timed_s = use_threads(threads, read_environment(path) if path.exists() else None)
+    return {**collect_environment(), "threads_timed_s": {str(number): value for number, value in timed_s.items()}}

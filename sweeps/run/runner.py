@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, TypeVar
 
 from specgauge.exits import BAD_INPUT, DONE, FAILED, debug_by_environment
 from specgauge.sweeps.analysis.predictions import Reasons, predict_run
+from specgauge.sweeps.answer_table import print_answer
 from specgauge.sweeps.estimate import check_contexts
 from specgauge.sweeps.model_sizes import read_sizes
 from specgauge.sweeps.plan import planned_pairs
-from specgauge.sweeps.recommend import recommend, recommendations_text
+from specgauge.sweeps.recommend import recommend
 from specgauge.sweeps.run.pair import PairRun, prepare_machine
 from specgauge.sweeps.run.progress import progress_to
 from specgauge.sweeps.run.session import ALL_MISSING, RUN_SECONDS, Deadline, PairOutcome, Session
@@ -66,12 +67,15 @@ def run(
     with progress_to(sys.stderr) as shown:
         if outcomes is None:
             with OpenRun(out, config, fresh=fresh) as opened:
-                opened.check_environment(prepare_machine(config.threads))
+                opened.check_environment(prepare_machine(out, config.threads))
                 for remark in remarks:
                     shown.say(remark)
+                pairs = planned_pairs(config)
                 outcomes = {
-                    pair.name: PairRun(Session(opened, pair, prompts, shown, deadline=deadline)).measure()
-                    for pair in planned_pairs(config)
+                    pair.name: PairRun(
+                        Session(opened, pair, prompts, shown, deadline=deadline.share(1 / (len(pairs) - place)))
+                    ).measure()
+                    for place, pair in enumerate(pairs)
                 }
         if not (out / ENVIRONMENT).exists():
             raise ChildProcessError("; ".join(f"pair {name}: {one.died}" for name, one in outcomes.items()))
@@ -89,7 +93,7 @@ def run(
     nothing = _why_nothing(made, outcomes)
     if nothing is not None:
         print(f"Nothing was measured: {nothing}")
-    pages.make("answer", lambda: print(recommendations_text(recommend(made))))
+    pages.make("answer", lambda: print_answer(recommend(made)))
     print(f"report: {page}" if page is not None else f"run: {out}")
     if problems:
         return BAD_INPUT
@@ -142,11 +146,13 @@ def _measure_apart(
     for remark in remarks:
         say(remark)
     outcomes: dict[str, PairOutcome] = {}
-    for pair in planned_pairs(config):
+    pairs = planned_pairs(config)
+    for place, pair in enumerate(pairs):
         if outcomes and deadline.is_spent:
             outcomes[pair.name] = PairOutcome(left_out=[ALL_MISSING])
         else:
-            outcomes[pair.name] = measure_apart(out, config, pair.name, say=say, deadline=deadline)
+            own = deadline.share(1 / (len(pairs) - place))
+            outcomes[pair.name] = measure_apart(out, config, pair.name, say=say, deadline=own)
     return outcomes
 
 

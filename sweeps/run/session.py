@@ -47,6 +47,12 @@ class Deadline:
         self._now = now
         self._ends_s = math.inf if seconds is None else now() + seconds
 
+    def share(self, fraction: float) -> Deadline:
+        """The end of a stage that may take this fraction of what is left now."""
+        stage = Deadline(now=self._now)
+        stage._ends_s = self._ends_s if fraction >= 1.0 else self._now() + fraction * self.left_s
+        return stage
+
     @property
     def left_s(self) -> float:
         """Seconds left, at least 0; infinite without a limit."""
@@ -207,11 +213,12 @@ class Session:
                 self._too_large.add(cell.id)
                 yield cell, reason
 
-    def leaves_out(self, what: str) -> bool:
-        """Whether something is not begun since the seconds are spent; the outcome then names it."""
-        if self.deadline.is_spent and what not in self.outcome.left_out:
+    def leaves_out(self, what: str, stage: Deadline | None = None) -> bool:
+        """Whether something is not begun since the seconds, or those of its stage, are spent; the outcome names it."""
+        is_spent = (stage or self.deadline).is_spent
+        if is_spent and what not in self.outcome.left_out:
             self.outcome.left_out.append(what)
-        return self.deadline.is_spent
+        return is_spent
 
 
 def timing_left_s(precision: PrecisionConfig, cells: Sequence[Cell], spent_s: Callable[[Cell], float]) -> float:

@@ -37,6 +37,8 @@ class BlockLog:
         self._axes = {cell.id: cell.axes for cell in session.cells}
         self._notes = {} if session.pair.threads is None else {"threads": session.pair.threads}
         self._blocks: dict[tuple[str, str], dict[int, BlockRecord]] = {}
+        self.until = session.deadline
+        """When no further block begins."""
         for line in self._journal.latest.values():
             if line.status in SETTLED or session.skips("timing", line.cell):
                 self._show(line)
@@ -58,7 +60,7 @@ class BlockLog:
         Raises:
             OutOfTimeError: none may begin any more.
         """
-        if self._session.leaves_out("blocks of timing"):
+        if self._session.leaves_out("blocks of timing", self.until):
             raise OutOfTimeError("no further block may begin")
         self.begin_arm(cell_id, arm, block)
 

@@ -185,7 +185,7 @@ def work(
         config = load_config(run / CONFIG)
         pair = next(pair for pair in config.pairs if pair.name == pair_name)
         with OpenRun(run, config, fresh=False) as opened:
-            opened.check_environment(prepare_machine(config.threads))
+            opened.check_environment(prepare_machine(run, config.threads))
             prompts = read_prompts(config.workload)
             with progress_to(sys.stderr) as progress:
                 session = Session(opened, pair, prompts, progress, skipped=skipped, deadline=deadline)

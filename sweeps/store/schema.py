@@ -453,10 +453,15 @@ class RecommendationRow(CellRow):
     best_gamma: Gamma | None
     recommended_gamma: Gamma | None
     speedup: Interval
+    """From all evidence: prediction and what was decoded end to end."""
+    speedup_predicted: Interval
     p_gamma_best: Number | None = None
     expected_loss: Number | None
     p_speculation_pays: Number | None = None
     t_overhead_s: Number | None = None
+    t_decode_s: Number | None
+    t_round_s: Number | None
+    """Of the γ shown, as predicted."""
     reason: Text
 
 

@@ -11,6 +11,7 @@ import torch
 
 from specgauge.bench.cache.adapter import ATTENTION_NAMES
 from specgauge.bench.models.pair import LoadedModel
+from specgauge.bench.timing import neighbours
 from specgauge.bench.timing.blocks import BlockRecord
 from tests.bench.tiny_checkpoints import llama
 
@@ -33,6 +34,12 @@ def exact(network: Any) -> Any:
     network.double().eval().requires_grad_(False)
     network.set_attn_implementation(ATTENTION_NAMES["sdpa"])
     return network
+
+
+@pytest.fixture(autouse=True)
+def calm_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No other program takes the processor, whatever runs beside the tests."""
+    monkeypatch.setattr(neighbours, "involuntary_switches", lambda: 0)
 
 
 @pytest.fixture

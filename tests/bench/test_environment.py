@@ -19,7 +19,7 @@ import pytest
 import torch
 
 from specgauge.bench import environment
-from specgauge.bench.environment import collect_environment, use_threads
+from specgauge.bench.environment import collect_environment, fastest_threads, use_threads
 
 READ = {
     "driver": "570.1",
@@ -199,8 +199,50 @@ def test_threads_are_set_when_asked_for_and_put_back_after_use(monkeypatch: pyte
     asked: list[int] = []
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
     monkeypatch.setattr(torch, "set_num_threads", asked.append)
-    use_threads(None)
-    use_threads(4)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert use_threads(None) == {}  # the work is elsewhere
+    assert use_threads(4) == {}
     with pytest.raises(RuntimeError), environment.threads_in_use(3):
         raise RuntimeError
     assert asked == [4, 3, 2]
+
+
+@pytest.mark.parametrize(
+    ("timed_s", "usual", "chosen"),
+    [
+        ({1: 0.01, 2: 0.006}, 2, 2),
+        ({1: 0.01, 2: 0.03}, 2, 1),  # a neighbour on one of two cores
+        ({1: 0.0098, 2: 0.01}, 2, 2),  # not clearly faster
+        ({1: 0.02, 2: 0.01, 4: 0.008, 8: 0.02}, 8, 4),
+        ({1: 0.01}, 1, 1),
+    ],
+)
+def test_threads_are_those_that_are_clearly_faster(timed_s: dict[int, float], usual: int, chosen: int) -> None:
+    assert fastest_threads(timed_s, usual) == chosen
+
+
+def test_threads_are_timed_once_and_kept_by_a_run_that_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
+    monkeypatch.setattr(torch, "set_num_threads", asked.append)
+    timed_s = environment.time_threads(0.0)
+    assert sorted(timed_s) == [1, 2, 4]
+    assert all(seconds > 0 for seconds in timed_s.values())
+    asked.clear()
+    monkeypatch.setattr(environment, "time_threads", lambda: {1: 0.01, 2: 0.02, 4: 0.03})
+    assert use_threads(None) == {1: 0.01, 2: 0.02, 4: 0.03}
+    assert use_threads(None, {"threads": 2, "threads_timed_s": {"1": 0.5, "2": 0.25}}) == {1: 0.5, 2: 0.25}
+    assert use_threads(None, {"threads": 3}) == {}
+    assert asked == [1, 2, 3]
+
+
+def test_what_is_not_timed_takes_the_threads_that_are_fastest_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    monkeypatch.setattr(torch, "set_num_threads", asked.append)
+    monkeypatch.setattr(environment, "time_threads", lambda: {1: 0.01, 2: 0.09})
+    with environment.fastest_threads_in_use():
+        assert asked == [1]
+    assert asked == [1, 2]

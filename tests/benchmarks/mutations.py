@@ -34,8 +34,7 @@ from specgauge.sweeps.store.rows import json_line
 from specgauge.sweeps.store.rundir import PROMPTS, ROLLOUTS, Run
 from specgauge.sweeps.store.schema import PromptRow
 from specgauge.sweeps.store.tables import add_rollouts
-from tests.sweeps.analysis.test_adaptive import SCHEDULE
-from tests.sweeps.analysis.test_adaptive import run as decoded_run
+from tests.sweeps.analysis.test_decoded import POLICIES, policy_run
 from tests.sweeps.store.test_tables import GREEDY, chains
 
 ALARM_S = 10
@@ -83,7 +82,7 @@ class Answer(NamedTuple):
 
 def made_run(path: Path) -> Path:
     """A small run with every kind of file: one cell at two contexts, decoded end to end, a policy, rollouts."""
-    run = decoded_run(path, {"heuristic": SCHEDULE, "svip": SvipPolicy(threshold=1.0, cap=3)})
+    run = policy_run(path, {**POLICIES, "svip": SvipPolicy(threshold=1.0, cap=3)})
     add_rollouts(path / ROLLOUTS, GREEDY, chains(3))
     rows = [PromptRow(pair="p", prompt=one, category="qa", text=f"text {one}", tokens=(1, one)) for one in range(4)]
     (path / PROMPTS).write_bytes(b"".join(map(json_line, rows)))

@@ -1,7 +1,5 @@
 """Runs command lines in this process."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -34,13 +32,10 @@ def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
 def document(command: Run) -> Document:
     """Runs a command line with --json; gives its one strict JSON document."""
 
-    def refuse(constant: str) -> None:
-        raise AssertionError(f"{constant} is no JSON")
-
     def run(*arguments: str) -> dict[str, Any]:
         code, out, err = command(*arguments, "--json")
         assert (code, err) == (0, "")
-        parsed: dict[str, Any] = json.loads(out, parse_constant=refuse)
+        parsed: dict[str, Any] = json.loads(out, parse_constant=pytest.fail)
         return parsed
 
     return run

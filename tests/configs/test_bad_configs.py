@@ -1,14 +1,16 @@
 """Configurations that are refused: what each is, where its faults are and of which kind; the words are a snapshot."""
 
-from __future__ import annotations
-
+import math
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
-from specgauge.configs.errors import ConfigError, place_name
-from tests.configs.texts import MINIMAL, PAIRS, RULED, TWO_PAIRS, VARIANTS, error_of, write
+from specgauge.configs.errors import ConfigError, explain, nearest, place_name, shown
+from specgauge.configs.hardware import Peaks
+from specgauge.configs.yaml_reader import Source, read_yaml
+from tests.configs.texts import DRAFT, MINIMAL, PAIRS, RULED, TWO_PAIRS, VALIDATOR, VARIANTS, error_of, write
 
 Cases = dict[str, tuple[str, str]]
 """By name: the file, and its faults in their order, "line place code | …"; the line alone where it is not YAML."""
@@ -175,7 +177,6 @@ VALIDATIONS = {
     "{policies: [svip, ucb], acceptance: 0.5}": "set validate.policies refused",
     "{max_new_tokens: 1}": "set validate.max_new_tokens greater_than_equal",
 }
-DRAFT = "name: x\npairs:\n  - name: a\n    target: embedded\n    draft: %s\n"
 OTHER = "  - {name: %s, target: embedded, draft: ngram}\n"
 DTYPES = "dtype: [bfloat16, float32]"
 LONG = VARIANTS.replace("qwen", "q" * 90)
@@ -260,3 +261,65 @@ def test_the_words(snapshot: Callable[[str, str], None], tmp_path: Path, monkeyp
     monkeypatch.chdir(tmp_path)
     lines = [f"{name!r}\n    {error_in(name, tmp_path)}\n" for name in ALL if name != "too many variants"]
     snapshot("config_errors", "".join(lines).replace(f"{tmp_path}/", "").replace(str(tmp_path), "FOLDER"))
+
+
+NEEDS_MORE_THAN_A_SCHEMA = {
+    *(name for name, (_, found) in VALUES.items() if found.endswith(" refused")),
+    "range without step",
+    "range out of bounds",
+    "infinite",
+    "not a number",
+    "draft: {ngram: {longest: 2, shortest: 3}}",
+    "grid: {gamma: {max: 6, search: adaptive}, gamma_search: all}",
+    "draft: {}",
+    "memory: 0.1B",
+    "memory: 8e9",
+}
+WITHOUT_OPTIONS = [
+    *KEYS, *KINDS, *VALUES, *(f"draft: {one}" for one in DRAFTS), *(f"grid: {one}" for one in SEARCHES),
+    *(f"memory: {one}" for one in SIZES),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WITHOUT_OPTIONS)
+def test_the_schema_rejects_misspelt_keys_and_wrong_values(name: str) -> None:
+    written = read_yaml(ALL[name][0], Source("file.yaml")).value
+    assert VALIDATOR.is_valid(written) == (name in NEEDS_MORE_THAN_A_SCHEMA)
+
+
+@pytest.mark.parametrize(
+    ("values", "texts"),
+    [
+        ((None, True, 0, 1.5, math.nan, -math.inf), ["nothing", "true", "0", "1.5", ".nan", "-.inf"]),
+        (("a", "a\nb", "x" * 61, b"x"), ["'a'", r"'a\nb'", f"'{'x' * 60}…'", "a value of type bytes"]),
+        (({}, {"a": 1}, [], (1,)), ["an empty mapping", "a mapping", "an empty list", "a list"]),
+    ],
+)
+def test_values_are_shown_as_a_person_wrote_them(values: tuple[object, ...], texts: list[str]) -> None:
+    assert [shown(value) for value in values] == texts
+
+
+@pytest.mark.parametrize(
+    ("name", "known", "found"),
+    [
+        ("GAMA", ["gamma", "context"], "gamma"),
+        ("quikstart", ["gpu", "quickstart", "wide"], "quickstart"),
+        ("temp", ["temperature", "top_k"], "temperature"),
+        ("verify", ["validate", "seed"], "validate"),
+        ("to", ["top_k_limit", "top_p_limit"], None),
+        ("", ["gamma"], None),
+        ("zzz", ["gamma", "context"], None),
+    ],
+)
+def test_the_nearest_name(name: str, known: list[str], found: str | None) -> None:
+    assert nearest(name, known) == found
+
+
+def test_thousands_of_faults_are_told_in_a_moment() -> None:
+    """Every fault asks which section is meant, by the keys of the whole mapping."""
+    written = {"float32": 1e12, **{f"float{n}": 1 for n in range(100, 2100)}}
+    with pytest.raises(ValidationError) as error:
+        Peaks.model_validate(written)
+    faults = explain(error.value, Peaks, written)
+    assert [fault.code for fault in faults] == ["model_type", *["extra_forbidden"] * 2000]
+    assert faults[-1].words.startswith("unknown key 'float2099'")

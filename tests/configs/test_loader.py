@@ -1,6 +1,8 @@
-from __future__ import annotations
+"""Loading: options, hashes, what is written out, and where files are found; any text loads or gives one line."""
 
+import hashlib
 import json
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -9,10 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from specgauge.configs.canonical import canonical_json, short_hash, strict_loads
 from specgauge.configs.errors import ConfigError
 from specgauge.configs.loader import EFFORT, config_hash, config_to_yaml, load_config, shipped_configs, shipped_text
 from specgauge.configs.schema import Config
-from tests.configs.texts import MINIMAL, error_of, write
+from specgauge.configs.yaml_reader import Source, read_yaml
+from tests.configs.texts import MINIMAL, TWO_PAIRS, VALIDATOR, error_of, write
 
 NAMES = st.from_regex(r"\A[A-Za-z0-9_]([A-Za-z0-9._]{0,8}[A-Za-z0-9_])?\Z")
 TEXTS = st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1, max_size=20)
@@ -82,7 +86,7 @@ def test_effort_does_not_change_the_hash() -> None:
 
 def test_every_field_but_the_name_changes_the_hash() -> None:
     changes = [
-        *("workload.max_new_tokens=65", "sampling=[{name: greedy, temperature: 0}]", "draft_sampling=greedy"),
+        *("workload.max_new_tokens=65", "sampling=[{name: t1, temperature: 1}]", "draft_sampling=greedy"),
         *("acceptance_rule=match", "grid.gamma=1", "grid.gamma={max: 6, search: adaptive}", "precision.confidence=0.8"),
         *("threads=2", "seed=1", "mode=compile", "acceptance.chunk=64", "limits.memory=1"),
         *("validate.prompts=5", "validate.baseline_blocks=7", "pairs[0].name=other", "pairs[0].draft=ngram"),
@@ -192,6 +196,8 @@ def test_the_shipped_configurations() -> None:
     config = load_config("quickstart")
     assert config.precision.max_seconds is not None
     assert config.precision.max_seconds * len(config.grid.batch_size) <= 120, "small enough to try"
+    assert config.validation is not None
+    assert 0 < (config.validation.max_seconds or 0) <= 90
 
 
 @pytest.mark.parametrize(
@@ -231,3 +237,67 @@ def test_an_unreadable_file_is_an_os_error(tmp_path: Path) -> None:
     path = tmp_path / ("x" * 300)
     with pytest.raises(OSError, match="too long"):
         load_config(path)
+
+
+@pytest.mark.parametrize("name", shipped_configs())
+def test_what_ships_fits_the_schema_written_and_resolved_and_loads_again(name: str, tmp_path: Path) -> None:
+    VALIDATOR.validate(read_yaml(shipped_text(name), Source(name)).value)
+    config = load_config(name, require_files=True)
+    VALIDATOR.validate(config.model_dump(mode="json"))
+    assert load_config(write(tmp_path, config_to_yaml(config))) == config
+
+
+SETTINGS = "sampling=[{name: t1}, {name: t2, temperature: 2}]"
+LOOKUP = "pairs[0].draft=ngram"
+FAULTY = "grid:\n  gamma: 0\nseed: 1\nseed: 2\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "place", "value"),
+    [
+        (["grid.batch_size=[1, 2]"], "grid.batch_size", [1, 2]),
+        (["precision.relative_ci=1e-3"], "precision.relative_ci", 0.001),
+        (["precision.max_seconds=null"], "precision.max_seconds", None),
+        ([SETTINGS, "sampling[1].top_k=5"], "sampling[1].top_k", 5),
+        (["limits.run_seconds=90"], "limits.run_seconds", 90.0),
+        (["seed = 7"], "seed", 7),
+        (["seed=1", "seed=2"], "seed", 2),
+        (["pairs[1].target.dtype=bfloat16"], "pairs[1].target.model", "org/big"),
+        (["pairs[1].draft=org/tiny"], "pairs[1].draft.model", "org/tiny"),
+        (["pairs[1].draft=org/tiny"], "pairs[1].draft.dtype", "auto"),
+        (["pairs[1].draft.quantization.8=x"], "pairs[1].draft.quantization", {"8": "x"}),
+        (["pairs[1].target.revision=a=b"], "pairs[1].target.revision", "a=b"),
+        ([LOOKUP], "pairs[0].draft.ngram.longest", 3),
+        ([LOOKUP, "pairs[0].draft.ngram.longest=5"], "pairs[0].draft.ngram.longest", 5),
+        ([LOOKUP, "pairs[0].draft=org/small"], "pairs[0].draft.model", "org/small"),
+        (["pairs[0].draft={layers: 2}", "pairs[0].draft.layers=3"], "pairs[0].draft", {"layers": 3}),
+    ],
+)
+def test_a_value_is_yaml_and_goes_to_its_place(tmp_path: Path, options: list[str], place: str, value: object) -> None:
+    found: Any = load_config(write(tmp_path, TWO_PAIRS), options).model_dump(mode="json")
+    for index, key in re.findall(r"\[(\d+)\]|([^.\[\]]+)", place):
+        found = found[int(index) if index else key]
+    assert found == value
+    assert type(found) is type(value)
+
+
+def test_an_option_mends_a_faulty_file(tmp_path: Path) -> None:
+    config = load_config(write(tmp_path, MINIMAL + FAULTY), ["grid.gamma=3", "seed=5"])
+    assert (config.grid.gamma, config.seed) == ((3,), 5)
+
+
+def test_order_of_keys_does_not_matter() -> None:
+    assert canonical_json({"b": 1, "a": [True, None]}) == '{"a":[true,null],"b":1}'
+    assert short_hash({"b": 1, "a": 2}) == hashlib.sha256(b'{"a":2,"b":1}').hexdigest()[:12]
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_no_form_for_what_json_has_no_form_for(value: float) -> None:
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        canonical_json({"x": value})
+
+
+@pytest.mark.parametrize("text", ['{"x": NaN}', '{"x": Infinity}', '{"x": -Infinity}', '{"x": 1, "x": 2}'])
+def test_strict_reading_refuses_constants_and_repeated_keys(text: str) -> None:
+    with pytest.raises(ValueError, match=r"is not JSON|'x' appears twice"):
+        strict_loads(text)

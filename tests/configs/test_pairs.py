@@ -1,22 +1,20 @@
-"""Models and drafts, as written, kept and set: names alone, mappings, lookups and the target's first layers."""
+"""Models, drafts, variants of pairs that lists make, and rules that take cells out of the grid."""
 
-from __future__ import annotations
-
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from specgauge.configs.fields import Dtype, is_name
 from specgauge.configs.loader import config_to_yaml, load_config
 from specgauge.configs.pairs import LayersDraft, ModelConfig, NgramConfig, NgramDraft, PairConfig
+from specgauge.configs.schema import Config
 from specgauge.configs.yaml_reader import Source, read_yaml
-from tests.configs.test_json_schema import VALIDATOR
-from tests.configs.texts import write
-
-
-def text(draft: str) -> str:
-    return f"name: x\npairs:\n  - name: a\n    target: embedded\n    draft: {draft}\n"
+from tests.configs.texts import DRAFT, RULED, VALIDATOR, VARIANTS, write
 
 
 @pytest.mark.parametrize(
@@ -33,10 +31,10 @@ def text(draft: str) -> str:
     ],
 )
 def test_every_form_is_kept_in_full_and_comes_back(tmp_path: Path, draft: str, kept: Any) -> None:
-    config = load_config(write(tmp_path, text(draft)))
+    config = load_config(write(tmp_path, DRAFT % draft))
     assert config.pairs[0].draft == kept
     assert load_config(write(tmp_path, config_to_yaml(config))) == config
-    VALIDATOR.validate(read_yaml(text(draft), Source("x")).value)
+    VALIDATOR.validate(read_yaml(DRAFT % draft, Source("x")).value)
     VALIDATOR.validate(config.model_dump(mode="json"))
     assert config.pairs[0].draft == PairConfig(name="a", target=ModelConfig(model="embedded"), draft=kept).draft
 
@@ -73,3 +71,115 @@ def test_what_strict_json_or_one_line_cannot_hold_is_refused(field: str, value: 
     with pytest.raises(ValidationError) as caught:
         ModelConfig.model_validate({"model": "o/m", field: value})
     assert {detail["loc"][0] for detail in caught.value.errors()} == {field}
+
+
+TWO = VARIANTS + "  - {name: e, target: embedded, draft: ngram}\n"
+
+
+BOTH_MODES = "mode=[eager, compile]"
+PLAIN = "pairs[0].target=o/m"
+DTYPES: tuple[Dtype, ...] = ("float32", "float16")
+
+
+@pytest.mark.parametrize(
+    ("options", "made"),
+    [
+        ([], ["qwen-bfloat16 eager None bfloat16", "qwen-float32 eager None float32", "e eager None auto"]),
+        (
+            ["mode=[compile, eager]", "threads=[2]"],
+            [
+                "qwen-bfloat16-compile compile 2 bfloat16",
+                "qwen-bfloat16-eager eager 2 bfloat16",
+                "qwen-float32-compile compile 2 float32",
+                "qwen-float32-eager eager 2 float32",
+                "e-compile compile 2 auto",
+                "e-eager eager 2 auto",
+            ],
+        ),
+        (
+            [PLAIN, "threads=[1, 4]", "mode=compile", "pairs[0].threads=3", "pairs[1].mode=eager"],
+            ["qwen compile 3 auto", "e-threads-1 eager 1 auto", "e-threads-4 eager 4 auto"],
+        ),
+        (
+            [PLAIN, BOTH_MODES, "pairs[0].mode=[eager, cuda_graph]", "pairs[1].mode=null"],
+            [
+                "qwen-eager eager None auto",
+                "qwen-cuda_graph cuda_graph None auto",
+                "e-eager eager None auto",
+                "e-compile compile None auto",
+            ],
+        ),
+        (
+            ["pairs[0].target.dtype=[float32, float32]", "mode=[compile]"],
+            ["qwen compile None float32", "e compile None auto"],
+        ),
+    ],
+    ids=["dtypes", "lists multiply", "a pair's own values", "a pair's own list", "a list of one value"],
+)
+def test_lists_make_variants(tmp_path: Path, options: list[str], made: list[str]) -> None:
+    config = load_config(write(tmp_path, TWO), options)
+    found = [(pair.name, config.mode_of(pair), config.threads_of(pair), pair.target.dtype) for pair in config.pairs]
+    assert [" ".join(map(str, one)) for one in found] == made
+
+
+def test_what_is_the_drafts_own_is_marked(tmp_path: Path) -> None:
+    options = ["pairs[0].target.attention=[sdpa, org/fa3]", "pairs[0].draft={model: o/s, dtype: [float32, float16]}"]
+    config = load_config(write(tmp_path, VARIANTS.replace("[bfloat16, float32]", "auto")), options)
+    assert [f"{pair.name} {pair.target.attention} {pair.draft}" for pair in config.pairs] == [
+        f"qwen-{mark}-draft-{dtype} {attention} {ModelConfig(model='o/s', dtype=dtype)}"
+        for mark, attention in (("sdpa", "sdpa"), ("org_fa3", "org/fa3"))
+        for dtype in DTYPES
+    ]
+
+
+def test_pairs_made_in_python_have_variants_too() -> None:
+    pair = PairConfig(name="p", target=ModelConfig(model="embedded"), draft=NgramDraft())
+    config = Config.model_validate({"name": "x", "pairs": [pair], "mode": ["eager", "compile"]})
+    assert [(one.name, one.mode, one.target, one.draft) for one in config.pairs] == [
+        ("p-eager", "eager", pair.target, pair.draft),
+        ("p-compile", "compile", pair.target, pair.draft),
+    ]
+
+
+def test_a_model_alone_has_no_variants() -> None:
+    assert ModelConfig.model_validate({"model": "m", "dtype": ["float32"]}).dtype == "float32"
+    with pytest.raises(ValidationError, match="expected one value, where no pair of a configuration has its variants"):
+        ModelConfig.model_validate({"model": "m", "dtype": ["float32", "float16"]})
+
+
+AXES = st.lists(st.integers(1, 30), min_size=1, max_size=4)
+
+
+@given(AXES, AXES.map(lambda values: [f"a{value}" for value in values]))
+def test_every_combination_once_under_a_name_of_its_own(threads: list[int], attentions: list[str]) -> None:
+    pair = {"name": "p", "target": {"model": "m", "attention": attentions}, "draft": "d"}
+    config = Config.model_validate({"name": "x", "pairs": [pair], "threads": threads})
+    made = [(pair.target.attention, config.threads_of(pair)) for pair in config.pairs]
+    assert sorted(made) == sorted(product(set(attentions), set(threads)))
+    names = {pair.name for pair in config.pairs}
+    assert len(names) == len(made)
+    assert all(map(is_name, names))
+    assert Config.model_validate(config.model_dump()) == config
+
+
+PAIRS = ("qwen-bfloat16", "qwen-float32", "small")
+
+
+@pytest.mark.parametrize(
+    ("rules", "cells"),
+    [
+        ("", [f"{pair} {b} {s}" for pair in PAIRS for b in (1, 4, 8) for s in (64, 128)]),
+        (
+            "include: [{batch_size: 1}, {mode: compile, context: 64}]\n  exclude: [{pair: qwen-float32}]",
+            ["qwen-bfloat16 1 64", "qwen-bfloat16 1 128", "small 1 64", "small 1 128", "small 4 64", "small 8 64"],
+        ),
+        (
+            "exclude: [{pair: [qwen, small, qwen-float32], batch_size: [4, 8], context: '64:128:64'}]",
+            [f"{pair} 1 {s}" for pair in PAIRS for s in (64, 128)],
+        ),
+    ],
+    ids=["no rules", "some of include and none of exclude", "values, lists, ranges and a pair's variants"],
+)
+def test_rules_leave_cells(tmp_path: Path, rules: str, cells: list[str]) -> None:
+    config = load_config(write(tmp_path, f"{RULED}  {rules}\n"))
+    assert [f"{p.pair} {p.batch_size} {p.context}" for p in config.points() if config.is_measured(p)] == cells

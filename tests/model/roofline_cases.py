@@ -13,9 +13,12 @@ def shape(name: str) -> Architecture:
     return architecture_from_config(load_shape(name), name=name)
 
 
-def deployed(name: str, hardware: Hardware | str = "a100-80gb-sxm", *, tensor_parallel: int = 1) -> Deployment:
+def deployed(
+    model: Architecture | str, hardware: Hardware | str = "a100-80gb-sxm", *, tensor_parallel: int = 1
+) -> Deployment:
+    architecture = shape(model) if isinstance(model, str) else model
     card = Hardware(**load_hardware(hardware).plain()) if isinstance(hardware, str) else hardware
-    return Deployment(architecture=shape(name), hardware=card, precision=HALF, tensor_parallel=tensor_parallel)
+    return Deployment(architecture=architecture, hardware=card, precision=HALF, tensor_parallel=tensor_parallel)
 
 
 def tiny_config(**changes: Any) -> dict[str, Any]:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
@@ -48,19 +48,8 @@ Rounds = Callable[[tuple[int, ...], int], Iterator[Round]]
 """Every branch of the round after a text, of at most so many drafts."""
 
 
-@dataclass(kw_only=True)
-class Expectation:
-    rounds: float = 0.0
-    time_s: float = 0.0
-    tested: float = 0.0
-    accepted: float = 0.0
-    catch_ups: float = 0.0
-    tokens: float = 0.0
-    starts: float = 0.0
-    committed: float = 0.0
-    survival: dict[int, float] = field(default_factory=lambda: defaultdict(float))
-    by_drafts: dict[int, float] = field(default_factory=lambda: defaultdict(float))
-    texts: dict[tuple[int, ...], float] = field(default_factory=lambda: defaultdict(float))
+Texts = dict[tuple[int, ...], float]
+"""Each text's probability."""
 
 
 def one_round(pair: Pair, last: int, gamma: int) -> Iterator[Round]:
@@ -73,15 +62,6 @@ def one_round(pair: Pair, last: int, gamma: int) -> Iterator[Round]:
             state = token
         if proposed > 0:
             yield from verified(pair, last, drafts, proposed)
-
-
-def round_distribution(target: ArrayLike, draft: ArrayLike, gamma: int) -> dict[tuple[int, ...], float]:
-    """The distribution of what a round commits where every position has the same probabilities (V,)."""
-    rows = [np.tile(probs, (np.size(probs), 1)) for probs in (target, draft)]
-    found: dict[tuple[int, ...], float] = defaultdict(float)
-    for branch in one_round(Pair(target=rows[0], draft=rows[1], rule="ratio", greedy_draft=False), 0, gamma):
-        found[branch.emitted] += branch.chance
-    return dict(found)
 
 
 def verified(
@@ -115,13 +95,15 @@ def verified(
         yield branch(chance * replacements[other], *accepted, int(other))
 
 
-def enumerate_process(rounds: Rounds, limit: int, gamma: int, gamma_max: int, costs_s: Array) -> Expectation:
+def enumerate_process(
+    rounds: Rounds, limit: int, gamma: int, gamma_max: int, costs_s: Array
+) -> tuple[dict[str, float], Texts]:
     """Expectations over all texts of at most `limit` tokens, and the distribution of the texts themselves.
 
-    `starts`, `committed`, `survival` and `by_drafts` are of rounds that start with gamma_max positions left; there the
-    round is followed with all γ drafts, also where the decoder itself would shrink the last one.
+    `starts`, `committed`, `j accepted` and `rounds of j drafts` are of rounds that start with gamma_max positions left;
+    there the round is followed with all γ drafts, also where the decoder itself would shrink the last one.
     """
-    found = Expectation()
+    found, texts = defaultdict[str, float](float), defaultdict[tuple[int, ...], float](float)
     states: dict[tuple[tuple[int, ...], bool], float] = {((), False): 1.0}
     while states:
         text, caught_up = min(states, key=lambda state: len(state[0]))
@@ -129,28 +111,28 @@ def enumerate_process(rounds: Rounds, limit: int, gamma: int, gamma_max: int, co
         left = limit - len(text)
         branches = list(rounds(text, min(gamma, left - 1)))
         drafts = branches[0].drafted
-        found.rounds += chance
-        found.time_s += chance * float(costs_s[drafts])
-        found.catch_ups += chance * (caught_up and drafts > 0)
+        found["rounds"] += chance
+        found["time_s"] += chance * float(costs_s[drafts])
+        found["catch_ups"] += chance * (caught_up and drafts > 0)
         if left >= gamma_max:
-            found.starts += chance
+            found["starts"] += chance
             for branch in rounds(text, gamma):
-                found.by_drafts[branch.drafted] += chance * branch.chance
-                found.committed += chance * branch.chance * len(branch.emitted)
+                found[f"rounds of {branch.drafted} drafts"] += chance * branch.chance
+                found["committed"] += chance * branch.chance * len(branch.emitted)
                 for j in range(1, branch.accepted + 1):
-                    found.survival[j] += chance * branch.chance
+                    found[f"{j} accepted"] += chance * branch.chance
         for branch in branches:
             weight, after = chance * branch.chance, text + branch.emitted
             rejected = branch.accepted < min(drafts, len(branch.emitted))
-            found.accepted += weight * branch.accepted
-            found.tested += weight * (branch.accepted + rejected)
-            found.tokens += weight * len(branch.emitted)
+            found["accepted"] += weight * branch.accepted
+            found["tested"] += weight * (branch.accepted + rejected)
+            found["tokens"] += weight * len(branch.emitted)
             if branch.ended or len(after) == limit:
-                found.texts[after] += weight
+                texts[after] += weight
             else:
                 state = (after, drafts > 0 and branch.accepted == drafts)
                 states[state] = states.get(state, 0.0) + weight
-    return found
+    return found, texts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,8 +149,8 @@ class AllTexts:
 
 def all_texts(pair: Pair, first: int, limit: int) -> AllTexts:
     """All texts the target can write, with a_t and o_t of the pair's rule and draft at every position."""
-    plain = enumerate_process(lambda text, _: one_round(pair, (first, *text)[-1], 0), limit, 0, 1, np.ones(1))
-    texts = tuple(plain.texts)
+    _, chances = enumerate_process(lambda text, _: one_round(pair, (first, *text)[-1], 0), limit, 0, 1, np.ones(1))
+    texts = tuple(chances)
     acceptance, overlap = np.zeros((len(texts), limit)), np.zeros((len(texts), limit))
     for row, text in enumerate(texts):
         for t, token in enumerate(text):
@@ -180,7 +162,7 @@ def all_texts(pair: Pair, first: int, limit: int) -> AllTexts:
                 acceptance[row, t] = min(1.0, proposal[token] / target[token])
                 overlap[row, t] = np.minimum(proposal, target).sum()
     return AllTexts(
-        chances=np.array(list(plain.texts.values())),
+        chances=np.array(list(chances.values())),
         acceptance=acceptance,
         overlap=overlap,
         lengths=np.array([len(text) for text in texts]),

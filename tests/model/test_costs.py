@@ -164,3 +164,9 @@ def test_costs_and_passes_by_kind(
     kind = DraftKind(name, t_draft_s)
     assert kind.total_s([0, 1, 3]).tolist() == total_s
     assert kind.passes([0, 1, 3]).tolist() == passes
+
+
+def test_a_figure_is_as_good_as_its_weakest_part() -> None:
+    rising = ["measured", "interpolated", "extrapolated", "predicted", "assumed"]
+    assert [Provenance(value).label for value in range(5)] == rising
+    assert max(Provenance.EXTRAPOLATED, Provenance.INTERPOLATED) is Provenance.EXTRAPOLATED

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from specgauge.model.checks import FloatArray
 from specgauge.model.exact import AcceptanceRule, DraftSampling, position_distribution
-from tests.model.speculation import round_distribution
 
 RULES: list[AcceptanceRule] = ["ratio", "match"]
 DRAFTS: list[DraftSampling] = ["same", "greedy"]
@@ -33,14 +32,12 @@ def pairs(draw: st.DrawFn) -> tuple[FloatArray, FloatArray]:
     return target, target if draw(st.booleans()) and draw(st.booleans()) else draw(distributions(size))
 
 
-THREE = ([0.2, 0.4, 0.4], [0.1, 0.1, 0.8])
-
-
 @pytest.mark.parametrize(
     ("target", "draft", "options", "expected"),
     [
         (
-            *THREE,
+            [0.2, 0.4, 0.4],
+            [0.1, 0.1, 0.8],
             {},
             {
                 "accepted": [0.1, 0.1, 0.4],
@@ -100,15 +97,6 @@ def test_output_is_the_target(
     np.testing.assert_allclose(here.draft_probs * here.accept, here.accepted, atol=1e-15)
     assert float(here.overlap + here.rejected) == pytest.approx(1.0, abs=1e-12)
     assert float(here.rejected) == pytest.approx(float(here.deficit.sum()), abs=1e-12)
-
-
-def test_a_round_commits_one_to_gamma_plus_one_tokens() -> None:
-    found = round_distribution(*THREE, 2)
-    lengths = {n: sum(mass for tokens, mass in found.items() if len(tokens) == n) for n in (1, 2, 3)}
-    assert lengths == pytest.approx({1: 0.4, 2: 0.24, 3: 0.36}, abs=1e-15)
-    assert sum(found.values()) == pytest.approx(1.0, abs=1e-15)
-    assert (2,) not in found
-    assert round_distribution([1.0, 0.0], [1.0, 0.0], 3) == {(0, 0, 0, 0): 1.0}
 
 
 @pytest.mark.parametrize(

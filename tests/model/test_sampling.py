@@ -1,5 +1,6 @@
 import math
 import re
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -8,15 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specgauge.model.sampling import (
+    PURPOSES,
     SamplingSettings,
     active_processors,
     chain_name,
     effectively_greedy,
+    inverse_cdf,
     processed_logits,
     processed_probs,
+    uniforms,
 )
 
 FIVE = np.log([0.1, 0.4, 0.05, 0.25, 0.2])
+OVERFLOWS = r"^sampling\.repetition_penalty: found 1e.*, which overflows float64 logits;"
 
 
 @pytest.mark.parametrize(
@@ -118,12 +123,6 @@ def test_repetition_penalty_once_per_token_by_sign_with_padding_and_foreign_ids_
     ]
 
 
-@pytest.mark.parametrize(("logits", "penalty"), [([1.0, 2.0], 1e-320), ([-10.0, -20.0], 1e308)])
-def test_a_repetition_penalty_that_overflows_is_refused(logits: list[float], penalty: float) -> None:
-    with pytest.raises(ValueError, match=r"^sampling\.repetition_penalty: found 1e.*, which overflows float64 logits;"):
-        processed_probs(logits, SamplingSettings(repetition_penalty=penalty), [0, 1])
-
-
 def test_masked_logits_stay_masked_and_dtype_is_kept() -> None:
     logits = np.array([0.0, -np.inf, 1.0], dtype=np.float32)
     for settings in (SamplingSettings(top_k=2), SamplingSettings(temperature=0.5, top_p=0.9, min_p=0.2)):
@@ -144,6 +143,8 @@ def test_masked_logits_stay_masked_and_dtype_is_kept() -> None:
         ([5.0, 1.0], {"temperature": 1e-50}, {"dtype": np.float32}, "use 0 for greedy"),
         ([1.0], {"repetition_penalty": 2.0}, {}, "history: expected .*got none"),
         ([1.0], {"repetition_penalty": 2.0}, {"history": [0.5]}, "integer token ids"),
+        ([1.0, 2.0], {"repetition_penalty": 1e-320}, {"history": [0, 1]}, OVERFLOWS),
+        ([-10.0, -20.0], {"repetition_penalty": 1e308}, {"history": [0, 1]}, OVERFLOWS),
     ],
 )
 def test_logits_that_nothing_can_be_drawn_from_are_refused(
@@ -201,3 +202,90 @@ def test_disguised_greedy(settings: dict[str, Any], probs: list[float], reason: 
     found = effectively_greedy(SamplingSettings(**settings), probs)
     assert (found is None) == (reason is None)
     assert re.search(reason or "", found or "")
+
+
+MASK = 2**64 - 1
+
+
+def reference_uniform(*fields: int) -> float:
+    """SplitMix64's finaliser over Python integers, one field after the other."""
+
+    def mix(state: int) -> int:
+        state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & MASK
+        state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) & MASK
+        return state ^ (state >> 31)
+
+    state = 0
+    for field in fields:
+        state = mix(state ^ mix(((field + 1) * 0x9E3779B97F4A7C15) & MASK))
+    return (state >> 11) / 2**53
+
+
+@given(st.lists(st.integers(0, MASK), min_size=5, max_size=5))
+def test_equals_the_integer_reference_bit_for_bit(fields: list[int]) -> None:
+    seed, prompt, repetition, position, purpose = fields
+    assert float(uniforms(seed, prompt, repetition, position, purpose)) == reference_uniform(*fields)
+
+
+def test_pinned_values_by_name_and_number_of_the_purpose() -> None:
+    assert float(uniforms(0, 0, 0, 0, "token")) == 0.32702255134435954
+    for name, number in PURPOSES.items():
+        drawn = uniforms(0, 3, 0, np.arange(4), name)
+        assert drawn.tolist() == [reference_uniform(0, 3, 0, t, number) for t in range(4)]
+
+
+def test_broadcasts_and_a_row_draws_the_same_alone_and_in_a_batch() -> None:
+    together = uniforms(7, np.arange(5)[:, None], 0, np.arange(6), "draft")
+    assert together.shape == (5, 6)
+    assert together[3].tolist() == uniforms(7, 3, 0, np.arange(6), "draft").tolist()
+    assert uniforms(7, np.arange(5), 0, np.arange(0)[:, None], "draft").shape == (0, 5)
+
+
+@pytest.mark.parametrize("axis", range(5))
+def test_neighbours_along_every_axis_are_uncorrelated(axis: int) -> None:
+    fields = [np.array(5), np.arange(300)[:, None], np.array(1), np.arange(300), np.array(2)]
+    neighbours = [field + (place == axis) for place, field in enumerate(fields)]
+    one, two = (uniforms(*values).ravel() for values in (fields, neighbours))
+    assert abs(float(np.corrcoef(one, two)[0, 1])) < 5 / np.sqrt(one.size)
+    assert not (one == two).any()
+
+
+def test_inverse_cdf_takes_the_lowest_index_over_u_times_total_row_by_row() -> None:
+    probs = [0.0, 0.25, 0.0, 0.75, 0.0]
+    assert inverse_cdf(probs, [0.0, 0.2499, 0.25, 0.9999, 1 - 2**-53]).tolist() == [1, 1, 3, 3, 3]
+    assert inverse_cdf([2.0, 6.0], [0.24, 0.25]).tolist() == [0, 1]
+    rows = np.array([[1.0, 0.0], [0.0, 1.0], [0.5, 0.5]])
+    assert inverse_cdf(rows, 0.6).tolist() == [0, 1, 1]
+    assert inverse_cdf(rows, [[0.0], [0.6]]).tolist() == [[0, 1, 0], [0, 1, 1]]
+    assert inverse_cdf(rows[2:], [0.1, 0.9]).tolist() == [0, 1]
+
+
+@given(
+    st.lists(st.one_of(st.just(0.0), st.floats(0, 1e300)), min_size=1, max_size=8).filter(
+        lambda masses: sum(masses) > 0
+    ),
+    st.floats(0, 1, exclude_max=True),
+)
+def test_a_token_without_mass_is_never_drawn(masses: list[float], u: float) -> None:
+    token = int(inverse_cdf(masses, u))
+    assert masses[token] > 0
+    assert int(inverse_cdf([masses], [u])[0]) == token
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: uniforms(-1, 0, 0, 0, 0), "seed: expected .*got -1"),
+        (lambda: uniforms(0, 0.5, 0, 0, 0), "prompt: expected .*got 0.5"),
+        (lambda: uniforms(0, 0, 0, 0, "bonsu"), r"got 'bonsu' .nearest: bonus."),
+        (lambda: uniforms(0, 0, 0, 0, "zzz"), "purpose: expected one of token, .*, bonus, got 'zzz'$"),
+        (lambda: inverse_cdf([0.0, 0.0], 0.5), "got one whose total is 0"),
+        (lambda: inverse_cdf([0.5, -0.1], 0.5), "negative"),
+        (lambda: inverse_cdf([0.5, math.nan], 0.5), "NaN"),
+        (lambda: inverse_cdf([0.5, 0.5], 1.0), r"outside \[0, 1\)"),
+        (lambda: inverse_cdf([0.5, 0.5], math.nan), r"outside \[0, 1\)"),
+    ],
+)
+def test_numbers_that_nothing_can_be_drawn_by_are_refused(call: Callable[[], object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        call()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import t
 
-from specgauge.model.validate import PairedSpeeds, RatioError, holds_zero, ratio_error, round_check
+from specgauge.model.validate import PairedSpeeds, holds_zero, ratio_error, round_check
+from tests.model.made import known
 
 Counts = dict[int, tuple[float, float]]
 
@@ -22,13 +24,6 @@ sides = st.dictionaries(st.integers(0, 12), st.tuples(numerators, numerators), m
 
 def close(value: Any) -> Any:
     return None if value is None else pytest.approx(value, rel=1e-9, abs=1e-9)
-
-
-def known(error: RatioError | None) -> tuple[float, float, float]:
-    assert error is not None
-    assert error.low is not None
-    assert error.high is not None
-    return error.value, error.low, error.high
 
 
 def test_two_shared_clusters_by_hand() -> None:
@@ -94,12 +89,6 @@ def test_a_single_cluster_says_nothing_about_others(first: Counts, second: Count
     error = ratio_error(first, second)
     assert error is not None
     assert (error.value, error.low, error.high) == (0.5, None, None)
-
-
-@pytest.mark.parametrize("confidence", [0.0, 1.0, math.nan])
-def test_confidence_is_a_probability(confidence: float) -> None:
-    with pytest.raises(ValueError, match=r"confidence: "):
-        ratio_error({0: (1.0, 1.0)}, {0: (1.0, 1.0)}, confidence=confidence)
 
 
 @pytest.mark.parametrize(("predicted", "decoded"), [(8, 8), (30, 4)])
@@ -174,19 +163,6 @@ def test_intervals_of_shares_cover_what_they_claim(prompts: int, repetitions: in
     assert 0.9 <= inside / 300 <= 0.99
 
 
-@pytest.mark.parametrize(
-    ("seconds", "committed", "words"),
-    [
-        (np.ones((1, 2)), np.ones((2, 3)), r"committed: .*\(2, 3\) and \(1, 2\) of 2 blocks and 3 gammas"),
-        (np.ones((2, 3)), np.zeros((2, 3)), "committed: expected .*got 0"),
-        (np.full((2, 3), -1.0), None, "seconds: expected .*got -1"),
-    ],
-)
-def test_blocks_that_no_decoder_gives_are_refused(seconds: Any, committed: Any, words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        speeds(seconds, np.arange(2), committed)
-
-
 def test_z_by_hand() -> None:
     """Differences 1, −1, 3: total 3, deviation 2, so z = 3 / (√3 · 2); of t with 2 degrees, p = 1 − z / √(z² + 2)."""
     check = round_check([11, 9, 13], [10.0, 10.0, 10.0])
@@ -234,7 +210,21 @@ def test_rounding_of_probabilities_is_no_disagreement() -> None:
     assert round_check([1000, 1000], [1000 - 1e-4, 1000 - 1.1e-4]).agrees
 
 
-@pytest.mark.parametrize(("counted", "expected"), [([], []), ([1, 2], [1.0]), ([[1]], [[1.0]])])
-def test_rounds_of_no_prompt_or_other_shapes_are_refused(counted: list[int], expected: list[float]) -> None:
-    with pytest.raises(ValueError, match=r"rounds: expected .*got shapes"):
-        round_check(counted, expected)
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        *((lambda c=c: ratio_error({}, {}, confidence=c), "confidence: ") for c in (0.0, 1.0, math.nan)),
+        (
+            lambda: speeds(np.ones((1, 2)), [0], np.ones((2, 3))),
+            r"committed: .*\(2, 3\) and \(1, 2\) of 1 blocks and 3",
+        ),
+        (lambda: speeds(np.ones((2, 3)), [0, 1], np.zeros((2, 3))), "committed: expected .*got 0"),
+        (lambda: speeds(np.full((2, 3), -1.0), [0, 1]), "seconds: expected .*got -1"),
+        (lambda: round_check([], []), "rounds: expected .*got shapes"),
+        (lambda: round_check([1, 2], [1.0]), "rounds: expected .*got shapes"),
+        (lambda: round_check([[1]], [[1.0]]), "rounds: expected .*got shapes"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(call: Callable[[], object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        call()

@@ -1,10 +1,7 @@
 """A strict reader of the report's HTML: balanced elements, unique ids, nothing loaded, the text; and tables as text."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
-from dataclasses import dataclass, field
 from html.parser import HTMLParser
 
 from specgauge.reports.tables import Table
@@ -17,88 +14,69 @@ BLOCKS = {
 LOADING = ("src", "srcset", "data", "action", "poster", "background", "xlink:href", "formaction", "ping")
 
 
-@dataclass
-class Page:
-    """What a page is made of."""
+class Page(HTMLParser):
+    """A page, checked: balanced, every id once, every reference kept, no script, nothing from outside."""
 
-    text: str = ""
-    """Visible text, runs of blanks made one."""
-    lines: list[str] = field(default_factory=list)
-    """The same outside figures and preformatted text, a line a block; the cells of a table's row on one line."""
-    marks: Counter[str] = field(default_factory=Counter)
-    """Number of elements by class."""
-    ids: list[str] = field(default_factory=list)
-    tags: list[str] = field(default_factory=list)
-    links: list[str] = field(default_factory=list)
-    """Of anchors, and within figures."""
-    labelled_by: list[str] = field(default_factory=list)
-    css: str = ""
-
-
-class _Reader(HTMLParser):
-    def __init__(self) -> None:
+    def __init__(self, html: str) -> None:
         super().__init__(convert_charrefs=True)
-        self.page = Page()
-        self.open: list[str] = []
-        self.words: list[str] = []
-        self.outside = ""
+        self.marks: Counter[str] = Counter()  # elements by class
+        self.ids: list[str] = []
+        self.tags: list[str] = []
+        self.links: list[str] = []  # of anchors, and within figures
+        self._open: list[str] = []
+        self._labelled_by: set[str] = set()
+        self._words = self._outside = self._css = ""
+        self.feed(html)
+        self.close()
+        assert not self._open, f"never closed: {self._open}"
+        self.text = re.sub("[ \\t\\n]+", " ", self._words)  # visible
+        lines = (re.sub("[ \\t]+", " ", line).strip(" |") for line in self._outside.split("\n"))
+        self.lines = [line for line in lines if line]
+        """The text outside figures and preformatted text, a line a block; the cells of a table's row on one line."""
+        assert html.startswith("<!DOCTYPE html>\n")
+        assert len(set(self.ids)) == len(self.ids), sorted(one for one in self.ids if self.ids.count(one) > 1)
+        assert self._labelled_by <= set(self.ids)
+        assert all(link.startswith("#") and link[1:] in self.ids for link in self.links), self.links
+        assert not {"script", "link", "img", "iframe", "object", "embed", "base", "image"} & set(self.tags)
+        assert not re.search(r"url\(|@import|@font-face|expression\(|//", self._css)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         names = [name for name, _ in attrs]
         assert len(set(names)) == len(names), f"attribute twice in <{tag}>: {names}"
-        self.page.tags.append(tag)
+        self.tags.append(tag)
         for name, value in attrs:
             assert not name.startswith("on"), f"event handler {name} in <{tag}>"
             assert name not in LOADING, f"<{tag} {name}={value!r}> would load something"
-            self.page.links.extend(re.findall(r"url\(([^)]*)\)", value or ""))
+            self.links += re.findall(r"url\(([^)]*)\)", value or "")
             if name == "class":
-                self.page.marks[value or ""] += 1
+                self.marks[value or ""] += 1
             if name == "id":
-                self.page.ids.append(value or "")
+                self.ids.append(value or "")
             if name == "href":
-                self.page.links.append(value or "")
+                self.links.append(value or "")
             if name in ("aria-labelledby", "aria-describedby"):
-                self.page.labelled_by.extend((value or "").split())
+                self._labelled_by.update((value or "").split())
         if tag in BLOCKS:
-            self.words.append(" ")
-            self.outside += " | " if tag in ("td", "th") else "\n"
+            self._words += " "
+            self._outside += " | " if tag in ("td", "th") else "\n"
         if tag not in VOID:
-            self.open.append(tag)
+            self._open.append(tag)
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         raise AssertionError(f"<{tag}/> means nothing in HTML")
 
     def handle_endtag(self, tag: str) -> None:
-        assert self.open, f"</{tag}> closes nothing"
-        assert self.open[-1] == tag, f"</{tag}> while <{self.open[-1]}> is open"
-        self.open.pop()
+        assert self._open, f"</{tag}> closes nothing"
+        assert self._open[-1] == tag, f"</{tag}> while <{self._open[-1]}> is open"
+        self._open.pop()
 
     def handle_data(self, data: str) -> None:
-        if self.open and self.open[-1] == "style":
-            self.page.css += data
-        else:
-            self.words.append(data)
-            if not {"svg", "pre"} & set(self.open):
-                self.outside += data.replace("\n", " ")
-
-
-def read_page(html: str) -> Page:
-    """The page, checked: balanced, every id once, every reference kept, no script, nothing from outside."""
-    reader = _Reader()
-    reader.feed(html)
-    reader.close()
-    assert not reader.open, f"never closed: {reader.open}"
-    page = reader.page
-    page.text = re.sub("[ \\t\\n]+", " ", "".join(reader.words))
-    lines = (re.sub("[ \\t]+", " ", line).strip(" |") for line in reader.outside.split("\n"))
-    page.lines = [line for line in lines if line]
-    assert html.startswith("<!DOCTYPE html>\n")
-    assert len(set(page.ids)) == len(page.ids), sorted(one for one in page.ids if page.ids.count(one) > 1)
-    assert set(page.labelled_by) <= set(page.ids)
-    assert all(link.startswith("#") and link[1:] in page.ids for link in page.links), page.links
-    assert not {"script", "link", "img", "iframe", "object", "embed", "base", "image"} & set(page.tags)
-    assert not re.search(r"url\(|@import|@font-face|expression\(|//", page.css)
-    return page
+        if self._open and self._open[-1] == "style":
+            self._css += data
+            return
+        self._words += data
+        if not {"svg", "pre"} & set(self._open):
+            self._outside += data.replace("\n", " ")
 
 
 def table_text(table: Table | None) -> str:

@@ -1,10 +1,14 @@
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
@@ -12,16 +16,16 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 
 from specgauge.model.settings import Point
-from specgauge.reports import figures
+from specgauge.reports import figures, inline_svg
+from specgauge.reports.figures import WHITE
 from specgauge.reports.inline_svg import COLOURS, Hover, Size, inline_figure
+from specgauge.reports.plot import MEASURED, line_labels, plot_format, speedup_figure, write_plot
+from specgauge.reports.records import SPECULATE, ReportData, read_report_data
 from specgauge.reports.summaries import cost_domain
 from specgauge.sweeps.store.schema import PredictionRow, ValidationRow
-from tests.reports.synthetic import Shape, predicted
-from tests.reports.validation_rows import a_record
-
-
-def curve(**changes: object) -> list[PredictionRow]:
-    return predicted(Shape(alphas={"t1": 0.7}, batch_sizes=(1,), contexts=(64,)), **changes)
+from tests.reports.pages import Page
+from tests.reports.synthetic import GREEDY, Shape, a_record, build_run, curve
+from tests.sweeps.made import known
 
 
 def drawn(draw: Callable[..., Hover], *values: Any, **more: Any) -> tuple[Axes, Hover]:
@@ -59,9 +63,8 @@ def test_series_that_share_a_colour_keep_the_words_of_each() -> None:
         measured=measured,
         y_range=figures.speedup_domain(rows),
     )
-    domain = cost_domain([series])
-    assert domain is not None
-    costs = partial(figures.draw_cost, series=series, styles=styles, unit=domain[0], top=domain[1])
+    unit, top = known(cost_domain([series]))
+    costs = partial(figures.draw_cost, series=series, styles=styles, unit=unit, top=top)
     acceptance = partial(figures.draw_acceptance, series={name: [0.5] for name in names}, intervals={}, styles=styles)
     for kind, draw in (("dots", speedups), ("measured", speedups), ("dots", costs), ("dots", acceptance)):
         hover = drawn(draw)[1]
@@ -143,9 +146,7 @@ def test_what_was_measured_stands_open_beside_its_gamma() -> None:
 
 
 def cost_axes(rows: list[PredictionRow]) -> tuple[Axes, Hover]:
-    domain = cost_domain([{"t1": rows}])
-    assert domain is not None
-    return drawn(figures.draw_cost, {"t1": rows}, figures.series_styles(["t1"]), *domain)
+    return drawn(figures.draw_cost, {"t1": rows}, figures.series_styles(["t1"]), *known(cost_domain([{"t1": rows}])))
 
 
 def test_cost_parts_are_stacked_to_the_round() -> None:
@@ -272,3 +273,147 @@ def test_every_interval_is_a_bar_and_every_point_says_what_it_is() -> None:
     assert bars == [[[0.9, 1.2], [1.1, 1.2]], [[1.1, 0.9], [1.1, 1.2]]]
     assert (points(axes, "dots s0"), points(axes, "open s1")) == ([(1.0, 1.2)], [(1.1, 1.0)])
     assert hover == {"dots s0": ["a & b"], "open s1": ["1.1, 1.0"]}
+
+
+SIGNATURES = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_run(tmp_path_factory.mktemp("plot") / "run", Shape(contexts=(64,), gammas=(1, 2, 3)))
+
+
+def test_the_same_run_gives_the_same_bytes_in_each_format(run: Path, tmp_path: Path) -> None:
+    for ending, signature in SIGNATURES.items():
+        written = write_plot(run, tmp_path / f"speedup.{ending}").read_bytes()
+        assert written.startswith(signature)
+        assert ending != "svg" or write_plot(run, tmp_path / "again.svg").read_bytes() == written
+
+
+def test_another_format_or_folder_is_refused_before_anything_is_drawn(run: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"expected ending \.png, \.svg, \.pdf, got '\.gif'$"):
+        write_plot(run, tmp_path / "speedup.gif")
+    (tmp_path / "d.png").mkdir()
+    for name, what in (("no/x.png", "there is no directory .*no"), ("d.png", "d.png is a directory")):
+        with pytest.raises(ValueError, match=f"cannot be written, .*{what}; make it, or name another file"):
+            plot_format(tmp_path / name)
+
+
+def test_labels_say_only_what_differs() -> None:
+    assert line_labels([GREEDY]) == {GREEDY: "greedy"}
+    two = replace(GREEDY, sampling="t1", acceptance_rule="match")
+    assert line_labels([GREEDY, two]) == {GREEDY: "greedy, ratio", two: "t1, match"}
+
+
+@pytest.fixture(scope="module")
+def data(run: Path) -> ReportData:
+    return read_report_data(run)
+
+
+def legend(data: ReportData) -> list[str]:
+    (found,) = speedup_figure(data).legends
+    return [text.get_text() for text in found.get_texts()]
+
+
+def rings(data: ReportData) -> list[tuple[str, float]]:
+    """Title of the panel and γ of every ring."""
+    return [
+        (axes.get_title(), gamma)
+        for axes in speedup_figure(data).axes
+        for line in axes.lines
+        if line.get_gid() == "ring"
+        for gamma in np.asarray(line.get_xdata()).tolist()
+    ]
+
+
+def test_a_ring_is_where_the_answer_is_to_speculate_and_the_legend_says_so(data: ReportData) -> None:
+    assert {one.decision for one in data.recommendations} == {SPECULATE}
+    words = ["plain decoding", *sorted({row.setting.sampling for row in data.predictions}), "90\u202f% interval"]
+    first, *others = (replace(one, decision="undecided") for one in data.recommendations)
+    one_left = replace(data, recommendations=[first, *data.recommendations[1:]])
+    expected = [(f"batch {one.batch_size}, context {one.context}", one.gamma) for one in data.recommendations[1:]]
+    assert sorted(rings(one_left)) == sorted(expected)
+    assert legend(one_left) == [*words, "γ to use"]
+    undecided = replace(data, recommendations=[first, *others])
+    assert (rings(undecided), legend(undecided)) == ([], words)
+
+
+def test_what_was_measured_is_drawn_and_told(data: ReportData) -> None:
+    assert MEASURED not in legend(data)
+    decoded = replace(data, validation=[a_record(), a_record(gamma=3)])
+    assert MEASURED in legend(decoded)
+    markers = [line for axes in speedup_figure(decoded).axes for line in axes.lines if line.get_gid() == "measured s0"]
+    assert [np.asarray(line.get_ydata()).tolist() for line in markers] == [[1.5, 1.5]]
+
+
+SIZE = Size(width=300, height=200)
+HOSTILE = '<script>"x"</script> & $\\frac \x00 \u4f60'
+
+
+def draw(axes: Axes) -> Hover:
+    axes.plot([1, 2, 3], [0.5, 1.0, 1.5], "o", color=COLOURS["s0"], gid="dots s0")
+    axes.axhline(1.0, color=COLOURS["ink"], gid="plain")
+    axes.add_patch(Rectangle((1, 0.5), 1, 1, facecolor=COLOURS["faint"], edgecolor=COLOURS["muted"], hatch="//"))
+    axes.text(2, 1, HOSTILE, color=WHITE)
+    return {"dots s0": ["one", HOSTILE, "three"], "plain": ["at 1"]}
+
+
+def inlined(key: str = "k", fixed: bool = False) -> Markup:
+    return inline_figure(draw, SIZE, key=key, title="A <b>", x_title="γ", y_title="S", fixed=fixed)
+
+
+@pytest.fixture(scope="module")
+def svg() -> Markup:
+    return inlined()
+
+
+def test_it_is_sound_html_that_loads_nothing(svg: Markup) -> None:
+    page = Page(f"<!DOCTYPE html>\n{svg}")
+    assert page.ids[:2] == ["k-title", "k-desc"]
+    assert 'role="img" aria-labelledby="k-title k-desc"' in svg
+    assert not re.search(r"http|xlink|xmlns|<\?xml|<!DOCTYPE|<style|<metadata|\d{4}-\d\d-\d\d", svg)
+
+
+def test_two_figures_of_a_page_share_no_id_and_equal_ones_are_equal(svg: Markup) -> None:
+    Page(f"<!DOCTYPE html>\n{svg}{inlined('other')}")
+    assert inlined() == svg
+
+
+def test_colours_are_the_pages_and_text_is_text_in_its_font(svg: Markup) -> None:
+    used = set(re.findall(r"var\(--([\w-]+)\)", svg))
+    assert {"s0", "ink", "muted", "faint", "font"} <= used
+    assert set(re.findall(r"#[0-9a-f]{6}(?=[;\"])", svg)) == {WHITE}
+    assert re.findall(r"<text[^>]*>(γ|S)</text>", svg) == ["γ", "S"]
+    assert "DejaVu" not in svg
+
+
+def test_marks_say_what_they_are(svg: Markup) -> None:
+    root = ElementTree.fromstring(svg)
+    (dots,) = [group for group in root.iter("g") if group.get("class") == "dots s0"]
+    assert [use[0].text for use in dots.iter("use")] == ["one", HOSTILE.replace("\x00", "\ufffd"), "three"]
+    (line,) = [group for group in root.iter("g") if group.get("class") == "plain"]
+    assert line[0].text == "at 1"
+    assert root[0].text == "A <b>"
+    assert (root[1].text or "").startswith("one. ")
+    assert "<script" not in svg
+
+
+def test_a_mark_without_its_text_is_a_mistake() -> None:
+    with pytest.raises(ValueError, match="zip"):
+        inline_figure(lambda axes: draw(axes) | {"dots s0": ["one"]}, SIZE, key="k", title="t")
+
+
+def test_coordinates_have_two_decimals_at_most(svg: Markup) -> None:
+    assert not re.search(r'(?:\b(?:d|x|y|width)|transform)="[^"]*\.\d{3}', svg)
+
+
+def test_a_fixed_figure_keeps_its_size(svg: Markup) -> None:
+    assert 'viewBox="0 0 300 200"' in svg
+    assert " width=" not in svg.partition(">")[0]
+    assert 'width="300" height="200" style="min-width:225px"' in inlined(fixed=True)
+
+
+def test_every_colour_has_a_dark_twin_and_is_told_from_the_others() -> None:
+    assert len(set(COLOURS.values())) == len(COLOURS)
+    css = (Path(inline_svg.__file__).parent / "report.css").read_text(encoding="utf-8")
+    assert {role: len(re.findall(f"--{role}: #", css)) for role in COLOURS} == dict.fromkeys(COLOURS, 2)

@@ -1,15 +1,13 @@
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from specgauge.model.settings import Point
 from specgauge.reports.records import ReportData, best_of, curves, findings, read_report_data, validated
 from specgauge.sweeps.store.schema import WarningRow
-from tests.reports.synthetic import Shape, build_run, predicted
-from tests.reports.validation_rows import a_record
-from tests.sweeps.made import restamp
+from tests.reports.synthetic import Shape, a_record, build_run, predicted
+from tests.sweeps.made import known
 from tests.sweeps.validation_rows import forced_row
 
 STOPPED = Shape(with_predictions=False)
@@ -17,11 +15,6 @@ STOPPED = Shape(with_predictions=False)
 
 def found_in(data: ReportData) -> dict[str, WarningRow]:
     return {one.code: one for one in findings(data, curves(data.predictions))}
-
-
-def warn(run: Path, *warnings: dict[str, Any]) -> Path:
-    restamp(run, warnings=list(warnings))
-    return run
 
 
 def test_a_measured_overhead_leaves_the_edge_of_the_grid_to_be_told(tmp_path: Path) -> None:
@@ -33,7 +26,7 @@ def test_a_measured_overhead_leaves_the_edge_of_the_grid_to_be_told(tmp_path: Pa
 
 def test_what_the_run_warned_of_is_said_once_as_a_sentence(tmp_path: Path) -> None:
     told = {"code": "optimistic", "message": "too good", "remedy": "wait!"}
-    run = warn(build_run(tmp_path / "run"), told, told, {"code": "x", "message": "y", "remedy": ""})
+    run = build_run(tmp_path / "run", None, told, dict(told), {"code": "x", "message": "y", "remedy": ""})
     assert list(found_in(read_report_data(run)).values()) == [
         WarningRow(code="optimistic", message="Too good.", remedy="Wait!"),
         WarningRow(code="x", message="Y.", remedy=""),
@@ -51,16 +44,12 @@ def test_a_run_that_stopped_before_predicting_warns_of_what_it_has(tmp_path: Pat
 
 
 def test_a_missing_acceptance_is_named_once(tmp_path: Path) -> None:
-    run = build_run(tmp_path / "run", Shape(with_acceptance=False))
-
-    def missing() -> list[str]:
-        return [one.message for one in findings(read_report_data(run), {}) if one.code == "acceptance_missing"]
-
-    assert [message.rpartition("pair ")[2] for message in missing()] == [
-        "p and sampling greedy.", "p and sampling t1.",
-    ]  # fmt: skip
-    warn(run, {"code": "acceptance_missing", "message": "no acceptance: no room", "remedy": "make room"})
-    assert missing() == ["No acceptance: no room."]
+    told = {"code": "acceptance_missing", "message": "no acceptance: no room", "remedy": "make room"}
+    expected = (["p and sampling greedy.", "p and sampling t1."], ["No acceptance: no room."])
+    for warnings, messages in zip(([], [told]), expected, strict=True):
+        run = build_run(tmp_path / str(len(warnings)), Shape(with_acceptance=False), *warnings)
+        missing = [one.message for one in findings(read_report_data(run), {}) if one.code == "acceptance_missing"]
+        assert [message.rpartition("pair ")[2] for message in missing] == messages
 
 
 @pytest.mark.parametrize("left", ["", None])
@@ -81,9 +70,7 @@ def test_curves_are_sorted_and_the_best_is_the_smallest_gamma_among_equals() -> 
     assert [one.gamma for one in points[Point(batch_size=1, context=64)]] == [1, 2, 3, 4, 5, 6]
     gains = ((1, 1.1), (2, 1.2), (3, 1.2), (4, None))
     ties = [replace(rows[0], gamma=gamma, speedup=speedup) for gamma, speedup in gains]
-    best = best_of(ties)
-    assert best is not None
-    assert best.gamma == 2
+    assert known(best_of(ties)).gamma == 2
     assert best_of(ties[3:]) is None
 
 

@@ -1,16 +1,13 @@
-"""What the tests of workers share: a configuration of two cells, and journals and command lines read briefly."""
+"""What the tests of workers share: a configuration of two cells, and journals read briefly."""
 
 from __future__ import annotations
 
-import io
 import os
 import time
 from collections.abc import Callable, Iterable
-from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
-from specgauge.cli.main import main
 from specgauge.model.arms import arm_names
 from specgauge.sweeps.plan import Cell, plan_cells
 from specgauge.sweeps.store.checkpoint import read_checkpoint
@@ -39,15 +36,6 @@ def by_cell(lines: Iterable[JournalLine]) -> dict[str, set[str]]:
 
 def measured(lines: Iterable[JournalLine]) -> list[tuple[str, str, int]]:
     return [line.key for line in lines if line.status == "ok"]
-
-
-def specgauge(stderr: Path, *arguments: str | Path) -> tuple[int, str, str]:
-    """Exit code, stdout and stderr of a command line, what its workers print included."""
-    out = io.StringIO()
-    with stderr.open("w+", encoding="utf-8") as errors, redirect_stdout(out), redirect_stderr(errors):
-        code = main([str(argument) for argument in arguments])
-        errors.flush()
-        return code, out.getvalue(), stderr.read_text(encoding="utf-8")
 
 
 def wait_for(found: Callable[[], Any]) -> Any:

@@ -4,19 +4,15 @@ A plain step takes T_DECODE, a round C(k) + T_verify, Δ₂ more after full acce
 the same numbers of drafts, taken in turn from `accepts`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, make_dataclass
 from itertools import cycle
 from pathlib import Path
 from typing import Any
 
-from specgauge.configs.schema import Config
 from specgauge.model.arms import Arm, end_to_end_arms
 from specgauge.model.policies.policy import FixedPolicy, GammaPolicy
 from specgauge.sweeps.store.rows import columns
-from specgauge.sweeps.store.rundir import Run
 from specgauge.sweeps.store.schema import DecodedKey, RequestRow, RoundRow
 from specgauge.sweeps.store.tables import DecodedLog
 from tests.sweeps import made
@@ -91,7 +87,6 @@ class Batch:
         decode_s = sum(round_["t_round_s"] for round_ in rounds)
         if arm == "generate":
             decode_s = self.scale * made.T_DECODE_S * (self.max_new_tokens - 1)
-        speculates = bool(Arm.parse(arm).gamma)
         return [
             dict.fromkeys(name for name in columns(RequestRow) if name not in BLOCK_COLUMNS)
             | {
@@ -99,7 +94,7 @@ class Batch:
                 "prompt_tokens": self.context, "tokens": list(range(self.max_new_tokens)), "finish_reason": "length",
                 "prefill_s": PREFILL_S, "seconds": PREFILL_S + decode_s, "decode_s": decode_s, "lossless": True,
                 "rounds": None if arm == "generate" else len(rounds),
-                "expected_rounds": float(len(rounds)) if speculates else None,
+                "expected_rounds": float(len(rounds)) if Arm.parse(arm).gamma else None,
             }
             for row, prompt in enumerate(self.prompts)
         ]  # fmt: skip
@@ -125,12 +120,3 @@ def write_blocks(path: Path, blocks: Mapping[DecodedKey, Sequence[Batch]], gamma
             arms = end_to_end_arms(gammas, batch.policies)
             requests = [row for arm in arms for row in batch.requests(arm)]
             log.append(point, block, requests, [row for arm in arms for row in batch.rounds(arm)])
-
-
-def decoded_run(
-    path: Path, config: Config, blocks: Mapping[DecodedKey, Sequence[Batch]], gammas: Sequence[int] = (2,), **rest: Any
-) -> Run:
-    """A run in which half of all drafts pass, with batches decoded; `rest` as `made.write_run` takes it."""
-    opened = made.write_run(path, config, **{"acceptance": {"greedy": made.acceptance_frame(10, 16)}, **rest})
-    write_blocks(path, blocks, gammas)
-    return opened

@@ -1,6 +1,6 @@
 """A stand-in for the parts of `bench` a run calls, without torch: constant times and acceptance, faults on demand.
 
-install(FakeBench(fails_at={(4, 256): OutOfMemoryError("full")}))        # then runner.run(...) measures with it
+FakeBench(fails_at={(4, 256): OutOfMemoryError("full")}).take_over(monkeypatch)  # then runner.run measures with it
 """
 
 from __future__ import annotations
@@ -20,12 +20,16 @@ import pytest
 from specgauge.bench.timing.blocks import BlockRecord, Status, TimingCell, first_line
 from specgauge.configs.schema import Config
 from specgauge.model.arms import Arm, arm_names
+from specgauge.sweeps.model_sizes import ModelSize, PairSizes
 from specgauge.sweeps.run.pair import PairRun
 from specgauge.sweeps.run.progress import Progress
 from specgauge.sweeps.run.session import Deadline, PairOutcome, Session
 from tests.sweeps import decoded, made
 
 PROMPTS: list[Any] = [SimpleNamespace(text=f"text {number}", category=None) for number in range(10)]
+SIZE = ModelSize(parameters=10, dtype="float32", layers=1, kv_heads=1, head_dim=1)
+SIZES = PairSizes(target=SIZE, draft=SIZE)
+# weights 2 · 40 bytes; keys and values 2 models · 2 · (s + 4) tokens · B · 4 bytes: 1088 at a context of 64
 
 
 class OutOfMemoryError(RuntimeError):
@@ -138,6 +142,10 @@ class FakeBench:
     max_context: int | None = None
     """Tokens that the target takes."""
 
+    def use_threads(self, threads: int | None, recorded: Any = None) -> dict[int, float]:
+        self.threads.append(threads)
+        return {}
+
     def load_pair(self, pair: Any) -> Any:
         if pair.name in self.load_error:
             raise self.load_error[pair.name]
@@ -233,15 +241,10 @@ class FakeBench:
             "prompts.encode_prompts": lambda prompts, tokenizer, workload: [[number] for number in range(len(prompts))],
             "prompts.prompts_of_length": lambda prompts, length: [list(prompt) * length for prompt in prompts],
             "environment.collect_environment": lambda: self.environment,
-            "environment.use_threads": self.threads.append,
+            "environment.use_threads": self.use_threads,
             "environment.threads_in_use": nullcontext,
+            "environment.fastest_threads_in_use": nullcontext,
         }.items():
             module, _, name = f"specgauge.bench.{where}".rpartition(".")
             setattr(modules.setdefault(module, ModuleType(module)), name, content)
         return modules
-
-
-def install(fake: FakeBench) -> FakeBench:
-    """Put the fake in the place of `specgauge.bench.*` in this process."""
-    sys.modules.update(fake.modules())
-    return fake

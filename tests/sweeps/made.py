@@ -1,7 +1,5 @@
 """Small configurations and run directories whose every number can be worked out by hand."""
 
-from __future__ import annotations
-
 import json
 import math
 import struct

@@ -24,7 +24,7 @@ from specgauge.sweeps.run import worker
 from specgauge.sweeps.run.pair import PairRun
 from specgauge.sweeps.store.checkpoint import Checkpoint
 from tests.sweeps import odd_workers
-from tests.sweeps.fake_bench import FakeBench, install
+from tests.sweeps.fake_bench import FakeBench
 
 ROOT = Path(__file__).parents[2]
 PATHS = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
@@ -77,7 +77,7 @@ def little_memory() -> None:
 
 def fake() -> None:
     """Measure with the fake bench."""
-    install(FakeBench())
+    sys.modules.update(FakeBench().modules())
 
 
 def full_disk() -> None:

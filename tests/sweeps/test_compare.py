@@ -18,6 +18,7 @@ from specgauge.sweeps.store.schema import PromptRow
 from tests.sweeps import made
 from tests.sweeps.decoded import Batch, key, write_blocks
 from tests.sweeps.made import exact, known
+from tests.sweeps.store.test_tables import CELL
 
 HALF = made.acceptance_frame(8, 16, 0.5)
 ROUND_2_S = 2 * made.T_DRAFT_S + 0.25 * made.CATCH_UP_S + made.T_VERIFY_S
@@ -26,8 +27,8 @@ S_2 = 1.75 * made.T_DECODE_S / ROUND_2_S
 ALL_ARMS = ("decode", "draft", "draft_catch_up", "verify:1", "verify:2", "verify:3")
 NOISE = {0: 0.8, 1: 1.0, 2: 1.25}
 """Seconds of a decode step by block, around its median of 1."""
-WIDER = math.sqrt(1.5)
-"""What the spread of three drawn blocks is widened by (specgauge.model.stats.bootstrap)."""
+REACH = 2.92 * math.log(1.25) / math.sqrt(3)
+"""Half the 90 % interval of the logarithm of its median: Student's t of three blocks."""
 ALL_FIGURES = {"plain", "speculative", "speed-up"}
 
 
@@ -66,20 +67,16 @@ def figures(comparison: Comparison) -> dict[str, tuple[Any, str]]:
 
 def test_the_same_times_are_the_same(tmp_path: Path) -> None:
     first, second = write(tmp_path / "a"), write(tmp_path / "b")
-    same = {"ratio": 1.0, "low": 1.0, "high": 1.0, "verdict": "same"}
+    same = {"ratio": 1.0, "low": exact(1.0), "high": exact(1.0), "verdict": "same"}
     rate = exact(1.75 / ROUND_2_S)
     ratios = [
         {"figure": "plain", "first": 1.0, "second": 1.0, "gamma_first": None, "gamma_second": None} | same,
         {"figure": "speculative", "first": rate, "second": rate, "gamma_first": 2, "gamma_second": 2} | same,
         {"figure": "speed-up", "first": exact(S_2), "second": exact(S_2), "gamma_first": 2, "gamma_second": 2} | same,
     ]
-    cell = {
-        "pair": "p", "mode": "eager", "sampling": "greedy", "draft_sampling": "same", "acceptance_rule": "ratio",
-        "batch_size": 1, "context": 64, "ratios": ratios,
-    }  # fmt: skip
     assert strict_loads(comparison_json(compare(first, second))) == {
         "first": str(first.path), "second": str(second.path), "tolerance": 0.01, "confidence": 0.9,
-        "differences": [], "left_out": [], "cells": [cell],
+        "differences": [], "left_out": [], "cells": [CELL | {"ratios": ratios}],
     }  # fmt: skip
 
 
@@ -117,17 +114,14 @@ def test_each_run_speculates_at_its_own_gamma(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("noise", [None, NOISE], ids=["one run", "both runs"])
 def test_an_interval_around_1_leaves_it_undecided(tmp_path: Path, noise: dict[int, float] | None) -> None:
-    """The median of three drawn blocks is the lowest, or the highest, in 7 of 27 draws: both ends are such draws.
-
-    Blocks of two runs are drawn by themselves: drawn together, the noise of equal ones would cancel.
-    """
+    """Blocks of two runs are drawn by themselves: drawn together, the noise of equal ones would cancel."""
     plain = ratios(compare(write(tmp_path / "a", decode_s=noise), write(tmp_path / "b", decode_s=NOISE)))["plain"]
     assert (plain.ratio, plain.verdict) == (1.0, "undecided")
-    low, high = known(plain.low), known(plain.high)
+    ends = [math.log(known(plain.low)), math.log(known(plain.high))]
     if noise is None:
-        assert [low, high] == exact([0.8**WIDER, 1.25**WIDER])
-    assert low <= 0.8**WIDER + 1e-12
-    assert high >= 1.25**WIDER - 1e-12
+        assert ends == pytest.approx([-REACH, REACH], rel=0.15)
+    assert ends[0] < -0.9 * REACH
+    assert ends[1] > 0.9 * REACH
 
 
 @pytest.mark.parametrize("seed", [0, 5])
@@ -187,14 +181,14 @@ GRID: dict[str, Any] = {"batch_size": 1, "context": 64, "gamma": "1:3"}
 
 
 SHARE_NOTHING: list[tuple[dict[str, Any] | None, dict[str, Any] | None]] = [
-    ({}, {"pairs": [pair("q")]}),
+    ({}, {"pairs": [pair("q", target="o/m")]}),
+    ({}, {"pairs": [pair("q"), pair("r", draft="ngram")]}),
     ({"sampling": [{"name": "a"}]}, {"sampling": [{"name": "b"}]}),
     ({}, {"grid": {**GRID, "context": [65, 66]}}),
     (
         {"pairs": [pair(target={"model": "o/m", "revision": "v1"})]},
         {"pairs": [pair(target={"model": "o/m", "revision": "v2"})]},
     ),
-    ({}, {"pairs": [pair(draft={"layers": 2})]}),
     ({}, None),
     (None, None),
 ]
@@ -214,6 +208,36 @@ def test_runs_that_share_nothing_are_refused_with_the_reasons(
             compare(*runs)
         lines.append(str(caught.value).replace(f"{tmp_path}/", ""))
     snapshot("compare_refusals", "\n".join([*lines, ""]))
+
+
+@pytest.mark.parametrize(
+    ("other", "told"),
+    [
+        (pair("p", draft={"layers": 2}), ["pair p, draft: embedded, the target's first 2 layers"]),
+        (pair("p", draft="o/d"), ["pair p, draft model: embedded, o/d"]),
+        (pair("q", draft="o/d"), ["pair p: called q in the second", "pair p, draft model: embedded, o/d"]),
+        (pair("q"), ["pair p: called q in the second"]),
+    ],
+)
+def test_two_drafts_of_one_target_are_compared(tmp_path: Path, other: dict[str, Any], told: list[str]) -> None:
+    """The draft of the second takes half the time and passes three times in four."""
+    first = write(tmp_path / "a")
+    config, name = made.config(pairs=[other]), str(other["name"])
+    path = tmp_path / "b"
+    made.write_run(path, config, {}, scale={"draft": 0.5, "draft_catch_up": 0.5})
+    made.acceptance_frame(8, 16, 0.75).to_parquet(path / "acceptance" / f"{name}--greedy.parquet")
+    write_prompts(first.path, ("p", "one"))
+    write_prompts(path, (name, "one"))
+    comparison = compare(first, Run.open(path))
+    assert (list(comparison.differences), comparison.left_out) == (told, ())
+    (cell,) = comparison.cells
+    assert cell.pair == "p"
+    found = ratios(comparison)
+    assert (found["plain"].ratio, found["speculative"].gamma_second) == (1.0, 3)
+    assert found["speculative"].first == pytest.approx(1.75 / ROUND_2_S, rel=1e-12)
+    omega_3 = 1 + 0.75 + 0.75**2 + 0.75**3
+    round_3_s = 0.5 * (3 * made.T_DRAFT_S + 0.75**3 * made.CATCH_UP_S) + made.T_VERIFY_S
+    assert found["speculative"].second == pytest.approx(omega_3 / round_3_s, rel=1e-12)
 
 
 def test_the_rest_is_compared_and_what_is_left_out_is_told(tmp_path: Path) -> None:

@@ -1,7 +1,11 @@
-"""What a sweep should take in memory and time, counted by hand."""
+"""How large models are by their files, what a sweep takes of memory and time by hand, and what `check` says of it."""
 
 from __future__ import annotations
 
+import json
+import struct
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +14,7 @@ import pytest
 from specgauge.configs.pairs import ModelConfig
 from specgauge.configs.schema import Config
 from specgauge.sweeps import estimate
+from specgauge.sweeps.describe import describe
 from specgauge.sweeps.estimate import (
     AssumedMachine,
     check_contexts,
@@ -22,16 +27,105 @@ from specgauge.sweeps.model_sizes import ModelSize, PairSizes, read_model_size, 
 from specgauge.sweeps.plan import plan_cells
 from tests.sweeps import made
 from tests.sweeps.made import known
-from tests.sweeps.test_model_sizes import SHAPE, TENSORS
 
-LAUNCHES = AssumedMachine(name="m", bytes_per_s=1e30, flops_per_s=1e30, launch_s=1.0)
-"""Every forward of a model of one layer takes a second."""
-ONE = ModelSize(parameters=1, dtype="float32", layers=1)
+SHAPE = {
+    "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "hidden_size": 32, "vocab_size": 100,
+    "max_position_embeddings": 128, "dtype": "float32",
+}  # fmt: skip
+TENSORS = {"embed": [100, 32], "model.layers.0.mlp": [16, 32], "model.layers.1.mlp": [16, 32]}
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     return made.model_folder(tmp_path / "model", SHAPE, TENSORS)
+
+
+def size_of(folder: Path | str, **spec: Any) -> ModelSize | None:
+    return read_model_size(ModelConfig(model=str(folder), **spec), role="target")
+
+
+def test_sizes_come_from_config_and_safetensors_headers(folder: Path) -> None:
+    size = size_of(folder)
+    assert size == ModelSize(
+        parameters=4224, dtype="float32", layers=2, kv_heads=2, head_dim=8, vocabulary=100, max_context=128
+    )
+    assert size.weight_bytes == 4 * 4224
+    assert read_model_size(ModelConfig(model=str(folder)), role="target", layers=1) == replace(
+        size, parameters=100 * 32 + 16 * 32, layers=1
+    )
+    assert size.kv_cache_bytes(batch_size=3, tokens=10) == 2 * 2 * 2 * 8 * 10 * 3 * 4
+
+
+def test_the_dtype_asked_for_wins_and_the_stored_one_is_last(folder: Path) -> None:
+    asked = size_of(folder, dtype="float16")
+    (folder / "config.json").write_text(json.dumps({k: v for k, v in SHAPE.items() if k != "dtype"}))
+    assert [size and size.dtype for size in (asked, size_of(folder))] == ["float16", "bfloat16"]
+
+
+def test_names_of_older_configs_and_nested_ones(tmp_path: Path) -> None:
+    older = {"n_layer": 3, "n_head": 2, "n_embd": 8, "n_positions": 64, "vocab_size": 10}
+    assert size_of(made.model_folder(tmp_path / "old", older, {"w": [2, 2]})) == ModelSize(
+        parameters=4, dtype="bfloat16", layers=3, kv_heads=2, head_dim=4, vocabulary=10, max_context=64
+    )
+    nested = known(size_of(made.model_folder(tmp_path / "nested", {"text_config": SHAPE}, {"w": [2, 2]})))
+    assert (nested.layers, nested.max_context) == (2, 128)
+
+
+def test_shards_are_added_up(tmp_path: Path) -> None:
+    folder = made.model_folder(tmp_path / "sharded", SHAPE, {"a": [3, 5]})
+    (folder / "model.safetensors").rename(folder / "model-1.safetensors")
+    other = made.model_folder(tmp_path / "other", SHAPE, {"b": [7]})
+    (other / "model.safetensors").rename(folder / "model-2.safetensors")
+    index = {"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    size = known(size_of(folder))
+    assert size.parameters == 22
+
+
+def test_what_files_do_not_say_is_unknown(tmp_path: Path) -> None:
+    folder = made.model_folder(tmp_path / "model", {}, {})
+    (folder / "model.safetensors").unlink()
+    size = size_of(folder)
+    assert size == ModelSize()
+    assert size.weight_bytes is None
+    assert size.kv_cache_bytes(1, 1) is None
+    assert size_of("some-organisation/not-in-the-cache") is None
+    assert size_of(folder, gguf_file="x.gguf") is None
+
+
+HEADER = b'{"a":{"dtype":"BF16","shape":[2],"data_offsets":[0,4]}}'
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "found"),
+    [
+        ("config.json", b"{", "config.json: damaged"),
+        ("config.json", b"[]", "config.json: damaged"),
+        ("model.safetensors", b"", "model.safetensors: truncated"),
+        ("model.safetensors", struct.pack("<Q", 1 << 40) + b"{}", "model.safetensors: truncated"),
+        ("model.safetensors", struct.pack("<Q", len(HEADER)) + HEADER + b"abc", "model.safetensors: truncated"),
+    ],
+)
+def test_damaged_models_are_one_line(folder: Path, name: str, content: bytes, found: str) -> None:
+    (folder / name).write_bytes(content)
+    config = made.config(pairs=[{"name": "p", "target": str(folder), "draft": str(folder)}])
+    with pytest.raises(ValueError, match=found) as error:
+        read_sizes(config)
+    assert str(error.value).startswith("pair 'p': ")
+    assert "\n" not in str(error.value)
+
+
+def test_missing_directories_are_told_from_hub_ids(folder: Path) -> None:
+    empty = folder / "empty"
+    empty.mkdir()
+    for place, found in (("/no/where", "no such"), (folder / "config.json", "got a file"), (empty, "it has no config")):
+        with pytest.raises(ValueError, match=found):
+            size_of(place)
+
+
+LAUNCHES = AssumedMachine(name="m", bytes_per_s=1e30, flops_per_s=1e30, launch_s=1.0)
+"""Every forward of a model of one layer takes a second."""
+ONE = ModelSize(parameters=1, dtype="float32", layers=1)
 
 
 def with_models(folder: Path, draft: object = None, **changes: Any) -> Config:
@@ -156,3 +250,67 @@ def test_a_search_is_estimated_between_its_fewest_gammas_and_all_of_them() -> No
     assert fewest[0] < searched[0] < every[0]
     bounded = timing_s("1:12", max_seconds=100, max_cell_seconds=1e-9)
     assert bounded == (every[0], every[0])
+
+
+GRID: dict[str, Any] = {"batch_size": [1, 2], "context": [16, 64], "gamma": "1:3"}
+SEARCHED: dict[str, Any] = {"batch_size": 1, "context": [16, 32, 64], "gamma": {"max": 12, "search": "adaptive"}}
+PAIR = {"name": "p", "target": "MODEL", "draft": "MODEL", "mode": ["eager", "compile"], "threads": 1}
+PAIRS = [
+    PAIR,
+    {"name": "q", "target": "MODEL", "draft": "ngram"},
+    {"name": "r", "target": "MODEL", "draft": {"layers": 1}},
+]
+MACHINE = AssumedMachine(name="2 CPU cores", bytes_per_s=10e9, flops_per_s=40e9, launch_s=1e-3)
+AWAY = "some-organisation/not-in-the-cache"
+# arms but generate · models · numbers a token · tokens · rows · bytes
+CACHES, WEIGHTS = 5 * 2 * (2 * 2 * 2 * 8) * (64 + 10) * 2 * 4, 2 * 4 * 4224
+DECODED = {"gamma": [1, 3], "policies": ["svip"], "context": 64, "max_new_tokens": 10}
+
+CASES: dict[str, dict[str, Any]] = {
+    "plain": {"grid": GRID},
+    "many cells": {"grid": {"batch_size": "1:100", "context": 16, "gamma": 1}},
+    "validation": {"grid": GRID, "validate": {"max_new_tokens": 9, "acceptance": 0.5}},
+    "baselines in the first block": {"grid": GRID, "validate": {"gamma": 2, "baseline_blocks": 1}},
+    "baselines in some blocks": {"grid": GRID, "validate": {"gamma": 2, "baseline_blocks": 4}},
+    "caches that fit": {"grid": GRID, "validate": DECODED, "limits": {"memory": WEIGHTS + CACHES}},
+    "caches over the limit": {"grid": GRID, "validate": DECODED, "limits": {"memory": WEIGHTS + CACHES - 1}},
+    "variants and rules": {
+        "pairs": PAIRS, "validate": {}, "grid": {**GRID, "exclude": [{"batch_size": 2, "context": 64}]},
+    },
+    "a pair that rules leave out": {
+        "pairs": PAIRS, "validate": {},
+        "grid": {**GRID, "exclude": [{"pair": "q"}, {"mode": "compile", "batch_size": 2}]},
+    },
+    "models that are not here": {"draft": AWAY},
+    "at a revision": {"draft": {"model": AWAY, "revision": "v2"}},
+    "packed": {"draft": {"model": AWAY, "gguf_file": "q4.gguf"}},
+    "limits": {
+        "grid": {"batch_size": [1, 64], "context": 64, "gamma": "1:3"},
+        "limits": {"memory": "1MiB", "run_seconds": 90},
+        "precision": {"max_seconds": 100, "max_cell_seconds": 1e-9},
+    },
+    "nothing fits": {"limits": {"memory": 1}},
+    "search": {"grid": SEARCHED},
+    "search of two contexts": {"grid": {**SEARCHED, "context": [16, 64]}},
+}  # fmt: skip
+
+
+def test_descriptions(folder: Path, monkeypatch: pytest.MonkeyPatch, snapshot: Callable[[str, str], None]) -> None:
+    monkeypatch.setattr(estimate, "assumed_machine", lambda spec, threads: MACHINE)
+    texts = []
+    for name, changes in CASES.items():
+        own = json.loads(json.dumps(changes).replace("MODEL", str(folder)))
+        texts.append(f"--- {name}\n{describe(with_models(folder, **own)).replace(str(folder), 'MODEL')}\n")
+    snapshot("describe", "\n".join(texts))
+
+
+def test_conversations_that_are_passed_over_are_told_and_an_empty_file_is_refused(folder: Path) -> None:
+    config = with_models(folder)
+    turns = [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Hello"}]
+    (folder.parent / "prompts.jsonl").write_text(json.dumps([{"conversations": turns}, {"conversations": turns[1:]}]))
+    text = describe(config)
+    assert "acceptance: 1 prompt ×" in text
+    assert "skipped 1 of 2 conversations, which do not start with the user" in text
+    (folder.parent / "prompts.jsonl").write_text("\n")
+    with pytest.raises(ValueError, match="the prompt file is empty"):
+        describe(config)

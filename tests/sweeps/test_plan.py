@@ -1,9 +1,21 @@
+"""Cells that are planned, and sources of their costs by name."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from specgauge.configs.canonical import short_hash
 from specgauge.model.sampling import SamplingSettings
+from specgauge.model.settings import Provenance
 from specgauge.sweeps.plan import chains, decoded_tokens, plan_cells, planned_pairs, settings_of
+from specgauge.sweeps.sources import SOURCES, cost_source
+from tests.model.roofline_cases import deployed
 from tests.sweeps import made
+from tests.sweeps.store.test_tables import GREEDY
 
 SAMPLING = [
     {"name": "greedy", "temperature": 0},
@@ -64,3 +76,26 @@ def test_the_id_of_a_cell_does_not_depend_on_what_else_is_measured() -> None:
     assert [known[cell.id] for cell in plan_cells(one)] == [cell.axes for cell in plan_cells(one)]
     axes = {"pair": "a-bfloat16", "mode": "eager", "chain": "argmax", "batch_size": 4, "context": 128}
     assert plan_cells(one)[0].id == short_hash(axes)
+
+
+def test_the_sources_are_alike_to_what_reads_them(tmp_path: Path) -> None:
+    config = made.config(grid={"batch_size": [1, 4], "context": [64, 256], "gamma": "1:2"})
+    given: dict[str, dict[str, Any]] = {
+        "measured": {"run": made.write_run(tmp_path / "run", config, {}), "setting": GREEDY},
+        "roofline": {"target": deployed("llama-2-7b"), "draft": deployed("tinyllama-1.1b")},
+    }
+    origins = {"measured": Provenance.MEASURED, "roofline": Provenance.PREDICTED}
+    assert set(SOURCES) == set(given)
+    for name, arguments in given.items():
+        costs = cost_source(name, **arguments).costs([[1], [4]], [64, 256], [1, 2])
+        assert costs.t_decode_s.shape == (2, 2)
+        assert costs.t_draft_total_s.shape == costs.t_verify_s.shape == (2, 2, 2)
+        assert set(costs.provenance.ravel().tolist()) == {int(origins[name])}
+
+
+def test_a_source_nobody_registered_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"^source of costs: expected one of measured, roofline, got 'guess'$"):
+        cost_source("guess")
+    run = made.write_run(tmp_path / "run", made.config(), {})
+    with pytest.raises(ValueError, match=r"found no setting .*other"):
+        cost_source("measured", run=run, setting=replace(GREEDY, pair="other"))

@@ -179,22 +179,6 @@ def test_a_run_is_proved_from_its_files(tmp_path: Path, capsys: pytest.CaptureFi
     assert lines[-2].startswith("MISSED: acceptance error inside its 95 % interval in 0 of 2 cells")
 
 
-def test_rounds_that_take_longer_than_their_parts_are_a_cost_error(tmp_path: Path) -> None:
-    """Context 65 has three times the ε of 64, which each lends the other."""
-    batches = {
-        key(start_context=context): [
-            batch(context=context, prompts=(prompt,), overhead_s=overhead_s) for prompt in (0, 1)
-        ]
-        for context, overhead_s in ((64, 0.5), (65, 1.5))
-    }
-    path = run(tmp_path / "run", batches, gammas=(2,)).path
-    first, second = prove(Run.open(path))
-    # of a round of 1.5 s and 2 / 5 of Δ₂: S from the measured costs takes 1 s more or less than measured
-    assert first.rows[0]["cost_error"] == exact(2.025 / 3.025 - 1)
-    assert second.rows[0]["cost_error"] == exact(3.025 / 2.025 - 1)
-    assert main([str(path)]) == 1
-
-
 def test_a_run_of_forced_acceptance_proves_its_costs_alone(tmp_path: Path) -> None:
     (cell,) = prove(forced_run(tmp_path / "run"))
     assert (cell.row["acceptance_error"], cell.choice, cell.no_choice) == (None, None, "not lossless: forced")

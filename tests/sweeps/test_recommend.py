@@ -9,9 +9,10 @@ import pytest
 import yaml
 
 from specgauge.configs.canonical import strict_loads
-from specgauge.model.decision import OPTIMISTIC
+from specgauge.model.decision import DISAGREE, OPTIMISTIC
 from specgauge.sweeps.analysis.predictions import predict_run
-from specgauge.sweeps.recommend import Recommendations, recommend, recommendations_json, recommendations_text
+from specgauge.sweeps.answer_table import answer_text, trust, verdict
+from specgauge.sweeps.recommend import Recommendations, recommend, recommendations_json
 from specgauge.sweeps.store.rows import write_csv
 from specgauge.sweeps.store.rundir import Run
 from specgauge.sweeps.store.schema import ValidationRow
@@ -77,10 +78,71 @@ def test_without_a_limit_that_binds_the_file_and_the_recount_agree(run: Run) -> 
     assert recommend(run, max_itl_s=1e6).entries == recommend(run).entries
 
 
-def test_text_is_a_line_to_act_on(run: Run, snapshot: Callable[[str, str], None]) -> None:
-    some = recommendations_text(recommend(run, sampling="greedy", batch_size=1, context=64))
-    limited = recommendations_text(recommend(run, sampling="t1", batch_size=1, context=64, max_itl_s=1.0))
-    snapshot("recommend", "\n\n".join([some, limited, recommendations_text(recommend(run))]) + "\n")
+def test_answers_are_a_table_of_80_columns(run: Run, snapshot: Callable[[str, str], None]) -> None:
+    some = answer_text(recommend(run, sampling="greedy", batch_size=1, context=64))
+    limited = answer_text(recommend(run, sampling="t1", batch_size=1, context=64, max_itl_s=1.0))
+    everything = answer_text(recommend(run), every_warning=True)
+    snapshot("recommend", "\n\n".join([some, limited, everything]) + "\n")
+    assert all(len(line) <= 80 for line in everything.split("\nTRUST")[0].splitlines() if ": " not in line)
+
+
+def test_a_run_stopped_before_it_predicted_has_answers(run: Run, tmp_path: Path) -> None:
+    shutil.copytree(run.path, tmp_path / "run")
+    for name in ("predictions.csv", "recommendation.yaml"):
+        (tmp_path / "run" / name).unlink()
+    assert recommend(Run.open(tmp_path / "run")).entries == recommend(run).entries
+
+
+def answers(run: Run, *warnings: str, errors: Any = (), **changes: Any) -> Recommendations:
+    """The answers of one setting, decoded at the γ recommended where there are errors, each entry with changes."""
+    entries = [
+        {**one, **changes} for one in recommend(run, sampling="greedy").entries if one["speedup"]["value"] is not None
+    ]
+    rows = [
+        validation_row(batch_size=one["batch_size"], context=one["context"], gamma=2, error=error)
+        for one, error in zip(entries, errors, strict=False)
+    ]
+    told = tuple({"code": code, "message": code, "remedy": ""} for code in warnings)
+    return Recommendations(
+        entries=tuple(entries), max_itl_s=None, confidence=0.9, warnings=told, validation=tuple(rows)
+    )
+
+
+CONFLICT = {"decision": "undecided", "reason": f"{DISAGREE} at gamma 2: …"}
+
+
+@pytest.mark.parametrize(
+    ("told", "level", "reason"),
+    [
+        ({"errors": [0.02, -0.03, 0.01], "t_overhead_s": 0.1}, "high", "within 2.0 % of measured on average, 3.0 %"),
+        ({"errors": [0.02, -0.03, 0.01]}, "middling", "the overhead of a round is not measured in 3 of 3"),
+        ({"errors": [0.02, -0.03], "t_overhead_s": 0.1}, "middling", "in 2 of 3 cells"),
+        ({"errors": [0.1, 0.1, 0.1], "t_overhead_s": 0.1}, "middling", "within 10.0 %"),
+        ({"errors": [0.2, 0.2, 0.2], "t_overhead_s": 0.1}, "low", "within 20.0 %"),
+        ({"errors": [0.0] * 3, "t_overhead_s": 0.1, **CONFLICT}, "low", "disagree in 3 of 3 cells"),
+        ({}, "low", "no speed-up was decoded end to end; the overhead"),
+    ],
+)
+def test_trust_follows_the_figures(run: Run, told: dict[str, Any], level: str, reason: str) -> None:
+    found, why = trust(answers(run, **told))
+    assert found == level
+    assert reason in why
+    if level == "high":
+        assert trust(answers(run, "busy_machine", **told))[0] == "middling"
+
+
+def test_a_conflict_is_told_from_what_is_only_open(run: Run) -> None:
+    words = [verdict(answers(run, **one).entries[0]) for one in ({}, CONFLICT, {"decision": "undecided"})]
+    assert words == ["speculate", "conflict", "undecided"]
+    assert verdict(answers(run, decision="do not speculate").entries[0]) == "don't"
+
+
+def test_three_warnings_are_shown_the_heaviest_first(run: Run) -> None:
+    told = answers(run, "few_prompts", "drift", "oom", "not_lossless")
+    lines = answer_text(told).splitlines()
+    assert lines[-4:-1] == [f"warning: {code} → " for code in ("not_lossless", "oom", "drift")]
+    assert lines[-1].startswith("1 more warning: ")
+    assert "warning: few_prompts" in answer_text(told, every_warning=True)
 
 
 @pytest.fixture
@@ -115,7 +177,7 @@ def test_what_was_measured_stands_beside_what_was_predicted(
     found = validated(*rows)
     some = recommend(found, sampling="greedy", batch_size=1, context=64)
     others = recommend(found, sampling="t1", context=64)
-    snapshot("recommend_measured", "\n\n".join(map(recommendations_text, (recommend(found), some, others))) + "\n")
+    snapshot("recommend_measured", "\n\n".join(map(answer_text, (recommend(found), some, others))) + "\n")
     nearest = recommend(found, sampling="greedy", batch_size=1, context=256)
     row = known(nearest.nearest_measured(nearest.entries[0]))
     assert (nearest.entries[0]["recommended_gamma"], row["gamma"]) == (2, 1)
@@ -129,8 +191,8 @@ def document(answers: Recommendations) -> Any:
 def test_optimistic_is_said_only_where_the_overhead_is_unknown(validated: Callable[..., Run]) -> None:
     found = validated(validation_row(), known={("greedy", 1, 64), ("greedy", 4, 64)})
     # 8 cells, of which one at each setting has no number
-    assert "in 4 of 6 cells." in recommendations_text(recommend(found))
-    assert "optimistic" not in recommendations_text(recommend(found, sampling="greedy", context=64))
+    assert "not measured in 4 of 6" in answer_text(recommend(found))
+    assert "not measured" not in answer_text(recommend(found, sampling="greedy", context=64))
     content = document(recommend(found, context=64))
     labels = {(e["sampling"], e["batch_size"]): e["label"] for e in content["recommendations"]}
     assert labels[("greedy", 1)] is None

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 import typer
+
+if TYPE_CHECKING:
+    from specgauge.cli.parsing import GivenAcceptance
 
 
 def _option(help_text: str, metavar: str | None = None) -> Any:
@@ -42,6 +45,10 @@ def predict(
     ] = None,
     histogram: Annotated[str | None, _option("Rounds that accepted 0, 1, … gamma drafts.", "N0,N1,…")] = None,
     tokens_per_round: Annotated[str | None, _option("Measured, one for each --gamma.", "W1,W2,…")] = None,
+    from_run: Annotated[Path | None, _option("Recorded in this run directory.", "RUN")] = None,
+    pair: Annotated[str | None, _option("Of --from-run, where it has several.", "NAME")] = None,
+    sampling: Annotated[str | None, _option("Of --from-run, where it has several.", "NAME")] = None,
+    context: Annotated[int | None, _option("Of --from-run: of its texts that start there.", "N")] = None,
     gamma: Gammas = None,
     t_decode: Annotated[str | None, _option("A plain decoding step, as 19.05ms; no unit: seconds.", "TIME")] = None,
     t_draft: Annotated[str | None, _option("One draft step; a list gives steps 1, 2, ….", "TIME[,…]")] = None,
@@ -76,17 +83,19 @@ def predict(
         return
     if fit_overhead is not None:
         raise ValueError("--fit-overhead: expected --table FILE with measured speed-ups beside it, got none")
-    acceptance = parse_acceptance(
-        {
-            "alpha": alpha,
-            "rates": rates,
-            "conditional_rates": conditional_rates,
-            "counts": counts,
-            "histogram": histogram,
-            "tokens_per_round": tokens_per_round,
-        },
-        gamma,
-    )
+    given = {
+        "alpha": alpha,
+        "rates": rates,
+        "conditional_rates": conditional_rates,
+        "counts": counts,
+        "histogram": histogram,
+        "tokens_per_round": tokens_per_round,
+    }
+    if from_run is None:
+        _refuse_without("--from-run", {"--pair": pair, "--sampling": sampling, "--context": context})
+        acceptance = parse_acceptance(given, gamma)
+    else:
+        acceptance = _recorded(from_run, given, gamma, pair=pair, sampling=sampling, context=context)
     times = {
         "t_decode": t_decode,
         "t_draft": t_draft,
@@ -96,9 +105,46 @@ def predict(
         "t_draft_catch_up": t_draft_catch_up,
     }
     costs = costs_from_options(acceptance.gammas, times, draft_kind)
+    if from_run is not None:
+        from specgauge.cli.recorded import with_mean_verification
+
+        costs = with_mean_verification(costs, acceptance, batch_size=batch)
     limit_s = None if max_itl is None else parse_duration_s(max_itl, "--max-itl")
     document = predict_rows(acceptance, costs, batch_size=batch, max_itl_s=limit_s, wanted_speedup=wanted_speedup)
     _print(document, as_json, rows_text)
+
+
+def _recorded(
+    run_dir: Path,
+    others: Mapping[str, object],
+    gamma: str | None,
+    *,
+    pair: str | None,
+    sampling: str | None,
+    context: int | None,
+) -> GivenAcceptance:
+    """The acceptance of one setting of a run."""
+    from specgauge.cli.parsing import option_name, parse_gammas
+    from specgauge.cli.recorded import acceptance_of, recorded_settings
+    from specgauge.cli.run_commands import trusted
+    from specgauge.sweeps.store.rundir import Run
+
+    typed = [option_name(name) for name, value in others.items() if value is not None]
+    if typed:
+        raise ValueError(f"acceptance: expected --from-run or one of those typed, got --from-run and {typed[0]}")
+    run = trusted(Run.open(run_dir))
+    settings = recorded_settings(run, pair=pair, sampling=sampling, context=context)
+    names = list(dict.fromkeys(one.key.sampling for one in settings))
+    if len(names) > 1:
+        raise ValueError(f"--sampling: expected one of {', '.join(names)}, got none")
+    gammas = None if gamma is None else parse_gammas(gamma, "--gamma")
+    return acceptance_of(run, settings[0], gammas, context=context)
+
+
+def _refuse_without(flag: str, options: Mapping[str, object]) -> None:
+    for name, value in options.items():
+        if value is not None:
+            raise ValueError(f"{name}: expected {flag} beside it, got none")
 
 
 def plan(

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from itertools import pairwise
 from pathlib import Path
@@ -22,6 +22,7 @@ import numpy as np
 from specgauge.configs.errors import did_you_mean
 from specgauge.configs.reading import TABLE_BYTES, read_text
 from specgauge.model.acceptance import profiles
+from specgauge.model.acceptance.acceptance import Acceptance
 from specgauge.model.checks import LARGEST_GAMMA, FloatArray
 from specgauge.sweeps.store.rows import columns, csv_lines, csv_rows
 
@@ -33,11 +34,14 @@ _NUMBER = r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
 _DURATION = re.compile(rf"\s*({_NUMBER})\s*([^\W\d_]*)\s*")
 
 
-def parse_duration_s(text: str, name: str = "duration", *, signed: bool = False) -> float:
-    """Seconds from "19.05ms", "0.5 s", "120us", "80 ns", or a plain number of seconds; below 0 only where `signed`."""
+def parse_duration_s(text: str, name: str = "duration", *, signed: bool = False, needs_unit: bool = False) -> float:
+    """Seconds from "19.05ms", "0.5 s", "120us", "80 ns"; below 0 only where `signed`.
+
+    A plain number is seconds, unless it `needs_unit`: `--max-itl 50` of a run may be meant in either.
+    """
     match = _DURATION.fullmatch(text.translate(_MICRO_SIGNS))
     units = ", ".join(UNITS_PER_S)
-    if match is None:
+    if match is None or (needs_unit and not match[2]):
         raise ValueError(f"{name}: expected a number and a unit ({units}), such as 19.05ms, got {text!r}")
     number, unit = match.groups()
     if unit and unit not in UNITS_PER_S:
@@ -120,10 +124,32 @@ def _parts(text: str, name: str) -> list[str]:
 
 
 @dataclass(frozen=True, kw_only=True)
+class RecordedProfile:
+    """Acceptance that a run recorded, in the place of a profile that was typed."""
+
+    recorded: Acceptance
+    """(1 + R, G)."""
+    gamma_drafted: int
+    source: str = "run"
+    fit: None = None
+
+    def at(self, gammas: Sequence[int]) -> Acceptance:
+        """Its estimate at some of its gammas, (G,)."""
+        own = self.recorded.only(gammas)
+        shares = own.draft_count_distribution
+        return replace(
+            own,
+            tokens_per_round=own.tokens_per_round[0],
+            full_acceptance=own.full_acceptance[0],
+            draft_count_distribution=None if shares is None else shares[0],
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
 class GivenAcceptance:
     """A profile, the gammas to predict at, and the input as numbers, to be shown beside every result."""
 
-    profile: profiles.AcceptanceProfile
+    profile: profiles.AcceptanceProfile | RecordedProfile
     gammas: list[int]
     inputs: dict[str, Any]
 

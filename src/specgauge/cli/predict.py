@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,6 +18,7 @@ import numpy as np
 from pydantic import Field
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
+from specgauge.cli.costs import GivenCosts, given_costs
 from specgauge.cli.parsing import GivenAcceptance, Table, option_name, parse_duration_s, parse_durations_s, read_table
 from specgauge.model import sensitivity
 from specgauge.model.acceptance.acceptance import Acceptance
@@ -27,12 +27,8 @@ from specgauge.model.checks import (
     LONGEST_S,
     SHORTEST_S,
     FloatArray,
-    IntArray,
     finite_or_none,
-    positive_times_s,
-    times_s,
 )
-from specgauge.model.costs import DraftKind, RoundCosts
 from specgauge.model.decision import OPTIMISTIC, estimate_speedup
 from specgauge.model.overhead import fit_overhead, relative_errors
 from specgauge.model.settings import Provenance
@@ -59,17 +55,6 @@ _HIDDEN = ("accepted_draft_tokens", "relative_error", "label", "t_overhead_s", "
 """Columns of a table document that its text leaves out or shows in another form."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class GivenCosts:
-    """Costs as typed, and what the numbers alone do not say."""
-
-    costs: RoundCosts
-    draft_steps: IntArray
-    """(G,) forwards of the draft in a round."""
-    verify_is_flat: bool
-    """T_verify was given once for all gammas."""
-
-
 def costs_from_options(
     gammas: Sequence[int], options: Mapping[str, str | None], draft_kind_name: str = "autoregressive"
 ) -> GivenCosts:
@@ -87,34 +72,21 @@ def costs_from_options(
         text = options[name]
         return None if text is None else parse_duration_s(text, option_name(name), signed=signed)
 
-    drafts = np.array(gammas)
-    t_decode_s, t_verify_s = one_s("t_decode"), several_s("t_verify")
+    t_decode_s, t_verify_s, t_draft_s = one_s("t_decode"), several_s("t_verify"), several_s("t_draft")
     for flag, value in (("--t-decode", t_decode_s), ("--t-verify", t_verify_s)):
         if value is None:
             raise ValueError(f"{flag}: expected a time such as 19.05ms (or --table FILE for many cases), got none")
-    t_draft_s, t_draft_total_s = several_s("t_draft"), several_s("t_draft_total")
-    t_overhead_s = one_s("t_overhead", signed=True)
-    times_s("--t-overhead", abs(t_overhead_s or 0.0))
-    verify = positive_times_s("--t-verify", t_verify_s or [])
-    if verify.size not in (1, drafts.size):
-        raise ValueError(f"--t-verify: expected one value for all {drafts.size} gammas or one each, got {verify.size}")
-    if (t_draft_s is None) == (t_draft_total_s is None):
-        got = "neither" if t_draft_s is None else "both"
-        raise ValueError(f"draft cost: expected one of --t-draft and --t-draft-total, got {got}")
-    kind = DraftKind(draft_kind_name, 0.0 if t_draft_s is None else t_draft_s if len(t_draft_s) > 1 else t_draft_s[0])
-    total = kind.total_s(drafts) if t_draft_total_s is None else times_s("--t-draft-total", t_draft_total_s)
-    if total.size != drafts.size:
-        raise ValueError(f"--t-draft-total: expected one value for each of the {drafts.size} gammas, got {total.size}")
-    costs = RoundCosts(
-        gammas=drafts,
-        t_decode_s=positive_times_s("--t-decode", t_decode_s or 0.0),
-        t_draft_total_s=total,
-        t_verify_s=np.broadcast_to(verify, drafts.shape),
-        t_draft_catch_up_s=times_s("--t-draft-catch-up", one_s("t_draft_catch_up") or 0.0),
-        t_overhead_s=None if t_overhead_s is None else np.full(drafts.shape, t_overhead_s),
-        provenance=np.full(drafts.shape, int(Provenance.ASSUMED)),
+    return given_costs(
+        gammas,
+        t_decode_s=t_decode_s or 0.0,
+        t_verify_s=t_verify_s or [],
+        t_draft_s=t_draft_s[0] if t_draft_s is not None and len(t_draft_s) == 1 else t_draft_s,
+        t_draft_total_s=several_s("t_draft_total"),
+        t_draft_catch_up_s=one_s("t_draft_catch_up") or 0.0,
+        t_overhead_s=one_s("t_overhead", signed=True),
+        draft_kind_name=draft_kind_name,
+        called=lambda name: option_name(name.removesuffix("_s")),
     )
-    return GivenCosts(costs=costs, draft_steps=kind.passes(drafts), verify_is_flat=verify.size == 1 < drafts.size)
 
 
 def predict_rows(
@@ -435,6 +407,12 @@ def _acceptance(document: Mapping[str, Any]) -> str:
     row, source = document["rows"][0], document["acceptance"]["source"]
     if source == "alpha":
         return f"acceptance: alpha {row['alpha']:g}, assumed the same at every position"
+    if source == "run":
+        setting = [
+            f"{name.replace('_', ' ')} {row[name]}"
+            for name in ("pair", "sampling", "draft_sampling", "acceptance_rule")
+        ]
+        return f"acceptance: recorded in {row['run']}, {', '.join(setting)}"
     text = f"acceptance: {source.replace('_', ' ')}, taken at gamma {document['acceptance']['gamma_drafted']}"
     fit = document["one_alpha"]
     if fit is not None:

@@ -77,21 +77,26 @@ def recommend(
     context: ContextOption = None,
     max_itl: Annotated[
         str | None,
-        typer.Option("--max-itl", metavar="T", help="Longest a round may take, such as 50ms or 0.05 (seconds)."),
+        typer.Option("--max-itl", metavar="T", help="Longest a round may take, such as 50ms."),
     ] = None,
+    warnings: Annotated[bool, typer.Option("--warnings", help="Show every warning.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Say what a run recommends, and how sure it is."""
     from specgauge.cli.parsing import parse_duration_s
+    from specgauge.sweeps.answer_table import print_answer
     from specgauge.sweeps.recommend import recommend as recommendations
-    from specgauge.sweeps.recommend import recommendations_json, recommendations_text
+    from specgauge.sweeps.recommend import recommendations_json
     from specgauge.sweeps.store.rundir import Run
 
-    limit_s = None if max_itl is None else parse_duration_s(max_itl, "--max-itl")
+    limit_s = None if max_itl is None else parse_duration_s(max_itl, "--max-itl", needs_unit=True)
     answers = recommendations(
         Run.open(run_dir), pair=pair, sampling=sampling, batch_size=batch_size, context=context, max_itl_s=limit_s
     )
-    print(recommendations_json(answers) if as_json else recommendations_text(answers))
+    if as_json:
+        print(recommendations_json(answers))
+    else:
+        print_answer(answers, every_warning=warnings)
 
 
 def replay(
@@ -110,7 +115,7 @@ def replay(
     from specgauge.sweeps.store.rundir import Run
 
     replays = replay_run(
-        _trusted(Run.open(run_dir)),
+        trusted(Run.open(run_dir)),
         pair=pair,
         sampling=sampling,
         batch_size=batch_size,
@@ -134,7 +139,7 @@ def compare(
     from specgauge.sweeps.compare import comparison_json, comparison_text
     from specgauge.sweeps.store.rundir import Run
 
-    comparison = compare_runs(_trusted(Run.open(first)), _trusted(Run.open(second)), tolerance=tolerance)
+    comparison = compare_runs(trusted(Run.open(first)), trusted(Run.open(second)), tolerance=tolerance)
     print(comparison_json(comparison) if as_json else comparison_text(comparison))
 
 
@@ -154,7 +159,7 @@ def report(
 
     if plot is not None:
         plot_format(plot)
-    _trusted(Run.open(run_dir))
+    trusted(Run.open(run_dir))
     print(write_report(run_dir, out))
     if plot is not None:
         print(write_plot(run_dir, plot))
@@ -190,7 +195,7 @@ def _write_report(run_dir: Path) -> Path:
     return write_report(run_dir)
 
 
-def _trusted(run: Run) -> Run:
+def trusted(run: Run) -> Run:
     """The run, after a line on stderr for whatever was altered since it was written."""
     from specgauge.sweeps.store.derived import doubts
 

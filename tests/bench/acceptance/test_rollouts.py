@@ -1,7 +1,5 @@
 """Rollouts: the distribution of rejected drafts, signals of a plain forward, reproducible draws, ends of contexts."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -84,9 +82,6 @@ def test_chains_begin_and_go_on_with_these_distributions(rule: Any, expected: li
         assert len(tokens) == 2000
         found = np.bincount(tokens, minlength=4) / 2000
         np.testing.assert_allclose(found, probs, atol=4.5 * 0.5 / 2000**0.5)
-    entropy = -sum(p * np.log(p) for p in (0.2, 0.4, 0.4))
-    np.testing.assert_allclose(frame["top_prob"], 0.4, atol=1e-6)
-    np.testing.assert_allclose(frame["entropy_nats"], entropy, atol=1e-6)
 
 
 @pytest.mark.parametrize("settings", [GREEDY, DRAWN, FILTERED], ids=["greedy", "draw", "filters"])

@@ -1,7 +1,5 @@
 """The benchmark: who ran when, ratios and their verdicts, that every loop writes the same text, and what it prints."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Callable
@@ -11,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from specgauge.bench.decoding.records import Decoded, RoundTimes, Text
+from specgauge.bench.decoding.records import Decoded, RoundTimes
 from specgauge.bench.end_to_end import benchmark
 from specgauge.bench.end_to_end.benchmark import (
     LoopRun,
@@ -28,6 +26,7 @@ from specgauge.configs.canonical import strict_loads
 from specgauge.model.stats.bootstrap import draw_prompts
 from tests.bench.conftest import FakeClock, FakeDevice
 from tests.bench.decoded import GREEDY
+from tests.bench.scripted import written
 from tests.bench.tiny_checkpoints import llama, save, word_tokenizer
 
 PROMPTS = [[1, 2, 3], [4, 5, 6, 7]]
@@ -35,8 +34,7 @@ WEIGHTS = draw_prompts(2, 200, 0)
 
 
 def run(total_s: float, tokens: int = 2, decoded: Decoded | None = None) -> LoopRun:
-    text = Text(prompt=0, repetition=0, prompt_tokens=(1,), tokens=(1,) * tokens, end_reason="length")
-    return LoopRun(text=text, total_s=total_s, decoded=decoded)
+    return LoopRun(text=written([1] * tokens), total_s=total_s, decoded=decoded)
 
 
 def decoded(*rounds: tuple[float, float, float]) -> Decoded:

@@ -1,7 +1,5 @@
 """The one-pass estimate against the decoder: on its own texts both count the same rounds."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from typing import Any

@@ -15,7 +15,7 @@ from specgauge.model.arms import Arm, verify_gammas
 from specgauge.model.search.candidates import SearchObjective
 from specgauge.model.search.search import SEARCH_NOTE
 from tests.bench.timing.conftest import Run, cell
-from tests.model.search_cases import question
+from tests.model.made import question
 
 PREFILLS = ("prefill_target", "prefill_draft")
 BASE = ("decode", "draft", "draft_catch_up")

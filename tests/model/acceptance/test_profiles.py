@@ -24,6 +24,7 @@ from specgauge.model.acceptance.profiles import (
 )
 from specgauge.model.settings import Provenance
 from specgauge.model.speedup import survival_iid, tokens_per_round_iid
+from tests.model.made import made_acceptance
 
 ASSUMED, MEASURED, EXTRAPOLATED = Provenance.ASSUMED, Provenance.MEASURED, Provenance.EXTRAPOLATED
 
@@ -160,3 +161,16 @@ def test_iid_rates_are_their_own_alpha(alpha: float, gamma: int) -> None:
     assert fit.alpha_omega == pytest.approx(alpha, rel=1e-9)
     assert fit.low is None
     assert not fit.misleads
+
+
+def test_the_first_rows_of_everything_that_has_replicates() -> None:
+    rows = np.arange(6.0).reshape(3, 2)
+    accepted = made_acceptance(1 + rows, rows / 8, draft_count_distribution=np.arange(18.0).reshape(3, 2, 3))
+    few = accepted.first(2)
+    assert few.tokens_per_round.tolist() == [[1.0, 2.0], [3.0, 4.0]]
+    assert few.full_acceptance.tolist() == [[0.0, 0.125], [0.25, 0.375]]
+    np.testing.assert_array_equal(few.draft_count_distribution, np.arange(12.0).reshape(2, 2, 3))
+    assert few.drafts_per_round.shape == (2, 2)
+    alone = accepted.estimate
+    assert alone.tokens_per_round.tolist() == alone.first(1).tokens_per_round.tolist() == [1.0, 2.0]
+    assert alone.drafts_per_round.shape == (2,)

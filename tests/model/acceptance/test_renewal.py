@@ -1,13 +1,18 @@
-from dataclasses import replace
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 
-from specgauge.model.acceptance.renewal import RenewalResult, renewal
-from tests.model.speculation import AllTexts, Pair, Rounds, all_texts, enumerate_process, one_round
+from specgauge.model.acceptance.renewal import RenewalResult, renewal, run_products
+from specgauge.model.acceptance.renewal_lookups import renewal_by_start
+from tests.model.speculation import AllTexts, Pair, Round, Texts, all_texts, enumerate_process, one_round, verified
 
 # Token 0 is easy for the draft and likely to come again, token 2 is neither: runs of acceptance, as in real texts.
 TARGET = np.array([[0.8, 0.15, 0.05], [0.4, 0.25, 0.35], [0.2, 0.1, 0.7]])
@@ -19,10 +24,6 @@ WAYS = [("ratio", False), ("match", False), ("ratio", True), ("match", True)]
 
 def make_pair(rule: str, greedy: bool, eos: int | None) -> Pair:
     return Pair(target=TARGET, draft=DRAFT, rule=rule, greedy_draft=greedy, eos=eos)
-
-
-def rounds_of(pair: Pair) -> Rounds:
-    return lambda text, gamma: one_round(pair, text[-1] if text else FIRST, gamma)
 
 
 def run(texts: AllTexts, gamma: int, length_limits: int | None = LIMIT) -> RenewalResult:
@@ -37,20 +38,24 @@ def test_averages_over_the_targets_texts_are_those_of_the_enumerated_process(
     rule: str, greedy: bool, eos: int | None, gamma: int
 ) -> None:
     pair = make_pair(rule, greedy, eos)
-    process = enumerate_process(rounds_of(pair), LIMIT, gamma, GAMMA_MAX, COSTS_S)
+
+    def rounds(text: tuple[int, ...], drafts: int) -> Iterator[Round]:
+        return one_round(pair, text[-1] if text else FIRST, drafts)
+
+    process, chances = enumerate_process(rounds, LIMIT, gamma, GAMMA_MAX, COSTS_S)
     texts = all_texts(pair, FIRST, LIMIT)
     assert texts.chances.sum() == pytest.approx(1, abs=1e-12)
-    for text, chance in zip(texts.texts, texts.chances, strict=True):
-        assert process.texts[text] == pytest.approx(chance, abs=1e-12)  # the enumerated process is lossless
+    lossless = dict(zip(texts.texts, texts.chances, strict=True))
+    assert chances == pytest.approx(lossless, abs=1e-12)
     result, weights = run(texts, gamma), texts.chances
     assert result.time_s is not None
     for name in ("rounds", "time_s", "tested", "accepted", "catch_ups", "tokens", "starts", "committed"):
-        assert weights @ getattr(result, name) == pytest.approx(getattr(process, name), abs=1e-12), name
-    assert weights @ result.tested_overlap == pytest.approx(process.accepted, abs=1e-12)
+        assert weights @ getattr(result, name) == pytest.approx(process[name], abs=1e-12), name
+    assert weights @ result.tested_overlap == pytest.approx(process["accepted"], abs=1e-12)
     for j in range(1, GAMMA_MAX + 1):
-        assert weights @ result.survival[:, :, j - 1] == pytest.approx(process.survival[j], abs=1e-12)
+        assert weights @ result.survival[:, :, j - 1] == pytest.approx(process[f"{j} accepted"], abs=1e-12)
     weighted = weigh(result, texts)
-    assert weighted.tokens_per_round()[0] == pytest.approx(process.committed / process.starts, abs=1e-12)
+    assert weighted.tokens_per_round()[0] == pytest.approx(process["committed"] / process["starts"], abs=1e-12)
 
 
 def weigh(result: RenewalResult, texts: AllTexts) -> RenewalResult:
@@ -170,32 +175,129 @@ def test_survival_rates_name_their_gamma_and_full_acceptance_is_the_last() -> No
     np.testing.assert_allclose(result.tokens_per_round(), [1, 1.5, 1.875], rtol=1e-14)
 
 
-GOOD: dict[str, object] = {
-    "acceptance": np.full((2, 4), 0.5),
-    "overlap": np.full((2, 4), 0.5),
-    "lengths": [4, 2],
-    "ended_by_eos": [False, True],
-    "gammas": [1, 2],
-    "gamma_max": 2,
-}
+LOOKUP_LIMIT, DEPTH = 6, 3
+LOOKUP_TARGET = np.array([[0.6, 0.3, 0.1], [0.25, 0.25, 0.5], [0.5, 0.1, 0.4]])
+PROMPT = (1, 0, 2, 1, FIRST)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    acceptance=arrays(np.float64, (3, 7), elements=st.floats(0, 1)),
+    overlap=arrays(np.float64, (3, 7), elements=st.floats(0, 1)),
+    lengths=st.lists(st.integers(0, 7), min_size=3, max_size=3),
+    eos=st.lists(st.booleans(), min_size=3, max_size=3),
+)
+def test_products_of_positions_give_what_the_plain_pass_gives(
+    acceptance: np.ndarray, overlap: np.ndarray, lengths: list[int], eos: list[bool]
+) -> None:
+    gammas = [0, 1, 3, 4]
+    inside = np.arange(7) < np.array(lengths)[:, None]
+    products = run_products(np.where(inside, acceptance, 0.0), 4)
+    ahead = np.zeros((3, 7, 4))
+    for j in range(1, 5):
+        ahead[:, : 8 - j, j - 1] = products[j - 1, :, : 8 - j] * np.where(inside, overlap, 0.0)[:, j - 1 :]
+    survival = products[1:].transpose(1, 2, 0)
+    plain = renewal(acceptance, overlap, lengths, eos, gammas, 4, length_limits=8)
+    found = renewal_by_start(survival, ahead, np.full((3, 7), 4), lengths, eos, gammas, 4, length_limits=8)
+    for column in fields(RenewalResult):
+        if column.name not in ("rounds_by_drafts", "time_s"):
+            expected, value = getattr(plain, column.name), getattr(found, column.name)
+            np.testing.assert_allclose(value, expected, rtol=0, atol=1e-9, err_msg=column.name)
+    assert found.rounds_by_drafts is not None
+    for index, gamma in enumerate(gammas):
+        assert found.rounds_by_drafts[:, index, gamma] == pytest.approx(plain.starts[:, index], abs=1e-12)
+    assert found.rounds_by_drafts.sum(axis=2) == pytest.approx(plain.starts, abs=1e-12)
+
+
+def lookup(text: tuple[int, ...]) -> tuple[int, ...]:
+    """What followed the latest earlier place of the last three tokens, else of the last two; DEPTH tokens at most."""
+    for size in (3, 2):
+        for end in range(len(text) - 1, size - 1, -1):
+            if text[end - size : end] == text[-size:]:
+                return text[end : end + DEPTH]
+    return ()
+
+
+def enumerated(gamma: int, eos: int | None) -> tuple[dict[str, float], Texts]:
+    """A certain draft is accepted with the target's probability of it, as by the match rule."""
+    pair = Pair(target=LOOKUP_TARGET, draft=LOOKUP_TARGET, rule="match", greedy_draft=True, eos=eos)
+
+    def rounds(text: tuple[int, ...], drafts: int) -> Iterator[Round]:
+        return verified(pair, (PROMPT + text)[-1], lookup(PROMPT + text)[:drafts])
+
+    return enumerate_process(rounds, LOOKUP_LIMIT, gamma, DEPTH, np.ones(DEPTH + 1))
+
+
+def recorded(text: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(A[t, j], Ã[t, j], offered) of one text."""
+    survival, ahead = np.zeros((2, LOOKUP_LIMIT, DEPTH))
+    offered = np.zeros(LOOKUP_LIMIT, dtype=np.int64)
+    for t in range(len(text)):
+        drafts, known = lookup(PROMPT + text[:t]), PROMPT + text
+        offered[t] = len(drafts)
+        for j, draft in enumerate(drafts[: len(text) - t]):
+            ahead[t, j] = LOOKUP_TARGET[known[len(PROMPT) + t + j - 1]][draft]
+            survival[t, j] = draft == text[t + j]
+            if not survival[t, j]:
+                break
+    return survival, ahead, offered
+
+
+@pytest.mark.parametrize("gamma", [0, 1, 2, 3])
+@pytest.mark.parametrize("eos", [None, 2], ids=["length limit", "eos"])
+def test_averages_over_texts_are_those_of_the_enumerated_lookup_decoder(gamma: int, eos: int | None) -> None:
+    process, chances = enumerated(gamma, eos)
+    assert chances == pytest.approx(enumerated(0, eos)[1], abs=1e-12)  # lossless
+    texts = list(chances)
+    survival, ahead, offered = (np.stack(part) for part in zip(*(recorded(text) for text in texts), strict=True))
+    assert len(set(offered.ravel())) == DEPTH + 1, "rounds of every number of drafts occur"
+    weights = np.array(list(chances.values()))
+    lengths, ended = [len(text) for text in texts], [text[-1] == eos for text in texts]
+    result = renewal_by_start(survival, ahead, offered, lengths, ended, [gamma], DEPTH, length_limits=LOOKUP_LIMIT)
+    assert result.rounds_by_drafts is not None
+    for name in ("rounds", "tested", "accepted", "starts", "committed", "catch_ups"):
+        assert weights @ getattr(result, name) == pytest.approx(process[name], abs=1e-12), name
+    assert weights @ result.tested_overlap == pytest.approx(process["accepted"], abs=1e-12)
+    if gamma:
+        assert weights @ result.full_acceptance == pytest.approx(process[f"{gamma} accepted"], abs=1e-12)
+    for drafts in range(DEPTH + 1):
+        assert weights @ result.rounds_by_drafts[:, 0, drafts] == pytest.approx(
+            process[f"rounds of {drafts} drafts"], abs=1e-12
+        )
+    by_prompt = result.by_prompt(np.zeros(len(texts)))
+    assert by_prompt.rounds_by_drafts is not None
+    assert by_prompt.rounds_by_drafts[0] == pytest.approx(result.rounds_by_drafts.sum(axis=0))
+
+
+TEXTS = {"lengths": [4, 2], "ended_by_eos": [False, True], "gammas": [1, 2], "gamma_max": 2}
+HALVES, ZEROS, OFFERED = np.full((2, 4), 0.5), np.zeros((2, 4, 2)), [[0, 1, 2, 0]] * 2
+POSITIONS: dict[str, Any] = {"acceptance": HALVES, "overlap": HALVES, **TEXTS}
+STARTS: dict[str, Any] = {"survival": ZEROS, "ahead": ZEROS, "offered": OFFERED, **TEXTS}
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("good", "change", "message"),
     [
-        ({"overlap": np.zeros((2, 3))}, r"overlap: expected \(2, 4\) as acceptance, got shape \(2, 3\)"),
-        ({"lengths": [4]}, r"lengths \(1,\)"),
-        ({"lengths": [5, 2]}, "expected .*got 5 for texts padded to 4"),
-        ({"gammas": [1, 3]}, "from 0 to gamma_max = 2"),
-        ({"gammas": []}, "from 0 to gamma_max = 2"),
-        ({"gamma_max": 0}, "gamma_max: expected .*got 0"),
-        ({"acceptance": np.full((2, 4), np.nan)}, "acceptance .* a finite number"),
-        ({"acceptance": np.full((2, 4), 1.1)}, "acceptance .* a probability"),
-        ({"costs_s": np.ones((3, 4))}, r"costs_s: expected 3 seconds, .* got shape \(3, 4\)"),
-        ({"length_limits": [4, 1]}, r"length_limits \(item 2\): expected .*got 1 for a text of 2 positions"),
+        (POSITIONS, {"overlap": np.zeros((2, 3))}, r"overlap: expected \(2, 4\) as acceptance, got shape \(2, 3\)"),
+        (POSITIONS, {"lengths": [4]}, r"lengths \(1,\)"),
+        (POSITIONS, {"lengths": [5, 2]}, "expected .*got 5 for texts padded to 4"),
+        (POSITIONS, {"gammas": [1, 3]}, "from 0 to gamma_max = 2"),
+        (POSITIONS, {"gammas": []}, "from 0 to gamma_max = 2"),
+        (POSITIONS, {"gamma_max": 0}, "gamma_max: expected .*got 0"),
+        (POSITIONS, {"acceptance": np.full((2, 4), np.nan)}, "acceptance .* a finite number"),
+        (POSITIONS, {"acceptance": np.full((2, 4), 1.1)}, "acceptance .* a probability"),
+        (POSITIONS, {"costs_s": np.ones((3, 4))}, r"costs_s: expected 3 seconds, .* got shape \(3, 4\)"),
+        (POSITIONS, {"length_limits": [4, 1]}, r"length_limits \(item 2\): expected .*got 1 for a text of 2 positions"),
+        (STARTS, {"survival": ZEROS[:, :, :1]}, r"survival: .*got shapes survival \(2, 4, 1\) and ahead"),
+        (STARTS, {"survival": ZEROS + np.arange(2)}, "expected .*got rates that rise with the number of drafts"),
+        (STARTS, {"survival": ZEROS + 2}, "survival.*expected a probability"),
+        (STARTS, {"offered": [[0, 3, 0, 0]] * 2}, "offered: expected .*got shape .*up to 3 drafts"),
+        (STARTS, {"offered": [0, 1, 0, 0]}, "offered: expected .*got shape"),
     ],
 )
-def test_what_does_not_fit_is_one_line(change: dict[str, object], message: str) -> None:
+def test_what_does_not_fit_is_one_line(good: dict[str, Any], change: dict[str, Any], message: str) -> None:
+    work = renewal if good is POSITIONS else renewal_by_start
+    work(**good)
     with pytest.raises(ValueError, match=message) as caught:
-        renewal(**(GOOD | change))  # type: ignore[arg-type]
+        work(**good | change)
     assert "\n" not in str(caught.value)

@@ -9,8 +9,7 @@ import pytest
 
 from specgauge.model.acceptance.lookups import confidence
 from specgauge.model.policies.forecast import AcceptanceForecast, fit_forecast, fit_lookup_forecast
-from tests.model.policy_cases import PLAIN_FORECAST
-from tests.model.replay_cases import looked_up, made_texts
+from tests.model.policy_cases import PLAIN_FORECAST, looked_up, made_texts
 
 
 def test_the_running_means_by_hand() -> None:
@@ -75,21 +74,6 @@ def test_one_position_is_enough_and_neither_none_nor_those_of_lookups() -> None:
         fit_forecast(made_texts([[0.25]]).of_prompts([7]))
     with pytest.raises(ValueError, match=r"lookup forecast: expected .*got texts of a draft model"):
         fit_lookup_forecast(made_texts([[0.5, 0.5]]), 2)
-
-
-@pytest.mark.parametrize(
-    ("values", "words"),
-    [
-        ({"top_probs": (0.5, 0.5)}, "steps out of order"),
-        ({"acceptance": (0.5, 0.4)}, "steps out of order"),
-        ({"acceptance": (0.5,)}, "expected .*got 2 top_probs, 1 acceptance"),
-        ({"mean": 1.5}, "forecast: mean: expected .*got 1.5"),
-        ({"prior_weight": 0.0}, "forecast: expected .*got prior_weight 0"),
-    ],
-)
-def test_what_makes_no_sense_is_refused(values: dict[str, object], words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        replace(PLAIN_FORECAST, **values)  # type: ignore[arg-type]
 
 
 def by_agreement(forecast: AcceptanceForecast, *tokens: int) -> list[float]:

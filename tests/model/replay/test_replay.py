@@ -1,20 +1,29 @@
-"""The whole replay: exact where it can be, other prompts for tuning, and what the renewal rule gains."""
+"""The whole replay: exact where it can be, other prompts for tuning, what the renewal rule gains; and its bounds."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
 
-from specgauge.model.acceptance.renewal import renewal
+from specgauge.model.acceptance.renewal import TextEnds, renewal, text_ends
 from specgauge.model.policies.policy import FixedPolicy, GammaPolicy
 from specgauge.model.policies.tuning import MAKERS, PolicyMaker
 from specgauge.model.replay.bounds import accepted_length_oracle_time_s, best_by_start_time_s
-from specgauge.model.replay.replay import Interval, ReplayResult, replay, replayed_seconds
+from specgauge.model.replay.replay import ReplayResult, replay, replayed_seconds
 from specgauge.model.replay.rounds import ReplayBatches, ReplayCosts
 from specgauge.model.replay.texts import ReplayTexts
-from tests.model.replay_cases import linear_costs, made_texts, regions
+from tests.model.made import known
+from tests.model.policy_cases import linear_costs, made_texts, regions
+
+TWO = made_texts([[0.5], [0.5]])
 
 
 def some(*names: str) -> dict[str, PolicyMaker]:
@@ -25,14 +34,6 @@ def quick(
     texts: ReplayTexts, costs: ReplayCosts, makers: dict[str, PolicyMaker], *, replicates: int = 20
 ) -> ReplayResult:
     return replay(texts, costs, makers=makers, folds=2, replicates=replicates, tuning_replicates=4)
-
-
-def known(interval: Interval | None) -> tuple[float, float, float]:
-    """(value, low, high)."""
-    assert interval is not None
-    assert interval.low is not None
-    assert interval.high is not None
-    return interval.value, interval.low, interval.high
 
 
 def test_fixed_gamma_bounds_and_plain_are_exact() -> None:
@@ -152,15 +153,6 @@ def test_a_batch_of_like_rows_is_as_fast_as_one_row() -> None:
     assert batch.best_fixed_speedup == pytest.approx(alone.best_fixed_speedup)
 
 
-def test_what_cannot_be_judged_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"replay: expected at least 2 prompts, .* got 1"):
-        replay(made_texts([[0.5, 0.5]]), linear_costs(2, 0.1))
-    with pytest.raises(ValueError, match=r"replay: expected .*got costs of plain rounds only"):
-        replay(made_texts([[0.5], [0.5]]), ReplayCosts(t_decode_s=1.0, t_round_s=(1.0,)))
-    with pytest.raises(ValueError, match="folds"):
-        replay(made_texts([[0.5], [0.5]]), linear_costs(2, 0.1), folds=1)
-
-
 def test_one_policy_by_hand() -> None:
     """12 positions, all accepted: three rounds of 3 and a bonus, the last two after a catch-up of 1/4 s."""
     texts = made_texts(np.ones((2, 12)))
@@ -190,15 +182,111 @@ def test_a_batch_takes_as_long_as_its_longest_row(
     assert (found.plain_s.tolist(), found.policy_s.tolist()) == (plain_s, plain_s)
 
 
+def replay_nine(gamma: int, prompts: list[list[int]]) -> object:
+    texts, costs = made_texts(np.ones((1, 9))), linear_costs(4, 0.1)
+    return replayed_seconds(FixedPolicy(gamma=gamma), texts, prompts, costs, replicates=1, seed=0)
+
+
 @pytest.mark.parametrize(
-    ("gamma", "prompts", "found"),
+    ("call", "message"),
     [
-        (5, [[0]], "expected 0 to 4, .*got gamma 5"),
-        (3, [[0, 0]], "expected \\(L, 1\\), .*got shape \\(1, 2\\)"),
-        (3, [[0], [7]], "expected .*got 7, of which no text was recorded"),
+        (lambda: replay(made_texts([[0.5]]), linear_costs(2, 0.1)), "replay: expected at least 2 prompts, .* got 1"),
+        (lambda: replay(TWO, linear_costs(0, 0.1)), "replay: expected .*got costs of plain rounds only"),
+        (lambda: replay(TWO, linear_costs(2, 0.1), folds=1), "folds"),
+        (lambda: replay_nine(5, [[0]]), "expected 0 to 4, .*got gamma 5"),
+        (lambda: replay_nine(3, [[0, 0]]), r"expected \(L, 1\), .*got shape \(1, 2\)"),
+        (lambda: replay_nine(3, [[0], [7]]), "expected .*got 7, of which no text was recorded"),
     ],
 )
-def test_batches_that_cannot_be_simulated_are_refused(gamma: int, prompts: list[list[int]], found: str) -> None:
-    texts, costs = made_texts(np.ones((1, 9))), linear_costs(4, 0.1)
-    with pytest.raises(ValueError, match=found):
-        replayed_seconds(FixedPolicy(gamma=gamma), texts, prompts, costs, replicates=1, seed=0)
+def test_what_cannot_be_simulated_is_refused(call: Callable[[], object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+Array = NDArray[np.float64]
+
+
+def one(longest: int, by_eos: bool) -> TextEnds:
+    return text_ends((1, longest), [longest], [by_eos], None)
+
+
+def runs(a: Array, t: int, most: int) -> list[float]:
+    """P(run = j) for j = 0 … most, a run cut at `most` drafts and at the end of the text."""
+    ahead = [float(a[t + j]) if t + j < a.size else 0.0 for j in range(most)]
+    law, running = [], 1.0
+    for accepted in ahead:
+        law.append(running * (1 - accepted))
+        running *= accepted
+    return [*law, running]
+
+
+def brute_force(a: Array, by_eos: bool, depth: int, costs: Array, *, knows_run: bool) -> float:
+    """The least expected time over every map from place, or from (place, run), to γ."""
+    longest = a.size
+    most = [depth if by_eos else min(depth, longest - t - 1) for t in range(longest)]
+    laws = [runs(a, t, most[t]) for t in range(longest)]
+    best = np.inf
+    places = [(t, j) for t in range(longest) for j in (range(most[t] + 1) if knows_run else [0])]
+    for choice in product(*(range(most[t] + 1) for t, _ in places)):
+        policy = dict(zip(places, choice, strict=True))
+        left = np.zeros(longest + depth + 2)
+        for t in reversed(range(longest)):
+            drafts = [policy[t, j * knows_run] for j in range(most[t] + 1)]
+            left[t] = sum(
+                chance * (costs[made] + left[t + min(made, j) + 1])
+                for j, (chance, made) in enumerate(zip(laws[t], drafts, strict=True))
+            )
+        best = min(best, left[0])
+    return float(best)
+
+
+@pytest.mark.parametrize(
+    ("bound", "by_eos", "longest"),
+    [
+        (best_by_start_time_s, False, 5),
+        (best_by_start_time_s, True, 5),
+        (accepted_length_oracle_time_s, False, 4),
+        (accepted_length_oracle_time_s, True, 3),
+    ],
+)
+@pytest.mark.parametrize("seed", range(4))
+def test_bounds_equal_brute_force_over_all_policies(bound: Any, by_eos: bool, longest: int, seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    a, costs = generator.random(longest), 1 + generator.random(3)
+    expected = brute_force(a, by_eos, 2, costs, knows_run=bound is accepted_length_oracle_time_s)
+    assert bound(a[None], one(longest, by_eos), costs)[0] == pytest.approx(expected, abs=1e-12)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 12), st.integers(1, 4), st.booleans(), st.sampled_from([0, 2, None]))
+def test_oracle_below_best_by_start_below_best_fixed_below_plain(
+    seed: int, longest: int, depth: int, by_eos: bool, room: int | None
+) -> None:
+    generator = np.random.default_rng(seed)
+    a = generator.random((3, longest)) ** generator.choice([0.2, 1.0, 5.0])
+    lengths = generator.integers(1, longest + 1, 3)
+    eos = np.full(3, by_eos)
+    limits = None if room is None else lengths + room
+    costs = generator.random(depth + 1) + 0.1
+    fixed = renewal(a, a, lengths, eos, np.arange(depth + 1), depth, costs, length_limits=limits).time_s
+    assert fixed is not None
+    ends = text_ends(a.shape, lengths, eos, limits)
+    by_start_s, oracle_s = best_by_start_time_s(a, ends, costs), accepted_length_oracle_time_s(a, ends, costs)
+    tiny = 1e-12
+    assert (fixed.min(axis=1) <= fixed[:, 0] + tiny).all()
+    assert (by_start_s <= fixed.min(axis=1) + tiny).all()
+    assert (oracle_s <= by_start_s + tiny).all()
+    assert (oracle_s > 0).all()
+
+
+def test_texts_do_not_depend_on_their_neighbours() -> None:
+    generator = np.random.default_rng(9)
+    a, lengths = generator.random((5, 8)), np.array([8, 1, 5, 3, 7])
+    costs = generator.random(4) + 0.5
+    eos = np.array([True, False, True, False, False])
+    ends = text_ends(a.shape, lengths, eos, None)
+    for bound in (best_by_start_time_s, accepted_length_oracle_time_s):
+        together = bound(a, ends, costs)
+        for row, size in enumerate(lengths):
+            alone = bound(a[row : row + 1, :size], one(size, eos[row]), costs)
+            assert alone[0] == pytest.approx(together[row], rel=1e-14)

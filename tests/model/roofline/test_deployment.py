@@ -2,22 +2,21 @@
 
 import pytest
 
-from specgauge.model.roofline.deployment import Deployment, Hardware, Precision, largest_batch, native_precision
+from specgauge.model.roofline.deployment import Hardware, Precision, largest_batch, native_precision
 from tests.model.roofline_cases import HALF, deployed, round_machine, tiny
 
 
 def test_weights_held_by_one_device_and_by_each_of_two() -> None:
     model = tiny()
-    one = Deployment(architecture=model, hardware=round_machine(), precision=HALF)
-    two = Deployment(architecture=model, hardware=round_machine(), precision=HALF, tensor_parallel=2)
+    one = deployed(model, round_machine())
+    two = deployed(model, round_machine(), tensor_parallel=2)
     matrices = 2 * (192 + 384) + 2 * 80
     assert one.weight_bytes_held == 2 * (matrices + 40)
     assert two.weight_bytes_held == 2 * (matrices / 2 + 40)
 
 
 def test_a_windowed_layer_keeps_its_window() -> None:
-    model = tiny(model_type="gemma2", head_dim=2, sliding_window=4)
-    deployment = Deployment(architecture=model, hardware=round_machine(), precision=HALF)
+    deployment = deployed(tiny(model_type="gemma2", head_dim=2, sliding_window=4), round_machine())
     assert deployment.kv_bytes_held([0, 3, 10]).tolist() == [0, 16 * (3 + 3), 16 * (4 + 10)]
 
 
@@ -25,7 +24,7 @@ def test_largest_batch_by_hand() -> None:
     """Memory for 40 sequences of 12 tokens (2 layers of 16 bytes) and 31 bytes over."""
     weights = 2 * (2 * (192 + 384) + 2 * 80 + 40)
     card = round_machine(memory_bytes=weights + 40 * 12 * 32 + 31)
-    target = Deployment(architecture=tiny(), hardware=card, precision=HALF)
+    target = deployed(tiny(), card)
     assert int(largest_batch(target, context=11, memory_fraction=1.0)) == 40
     assert largest_batch(target, context=[11, 12], memory_fraction=1.0).tolist() == [40, 36]
     # gamma = 3: 15 tokens of the target and 14 of the draft; its weights take the rest
@@ -68,15 +67,12 @@ def test_heads_must_divide_over_the_devices(heads: int, tensor_parallel: int) ->
         rf"^tiny: tensor parallel: expected a divisor of the {heads} .* the 2 key-value .*, got {tensor_parallel}$"
     )
     with pytest.raises(ValueError, match=expected):
-        Deployment(architecture=model, hardware=round_machine(), precision=HALF, tensor_parallel=tensor_parallel)
-
-
-def test_precision_names_known_dtypes() -> None:
-    with pytest.raises(ValueError, match=r"^kv_cache: expected one of float64, .*, got 'bf16'$"):
-        Precision(weights="bfloat16", kv_cache="bf16", compute="bfloat16")
+        deployed(model, round_machine(), tensor_parallel=tensor_parallel)
 
 
 def test_native_precision_is_the_configs_dtype() -> None:
+    with pytest.raises(ValueError, match=r"^kv_cache: expected one of float64, .*, got 'bf16'$"):
+        Precision(weights="bfloat16", kv_cache="bf16", compute="bfloat16")
     assert native_precision(tiny(dtype="bfloat16")) == HALF
     assert native_precision(tiny(torch_dtype="torch.bfloat16")) == HALF
     with pytest.raises(ValueError, match=r"^tiny: weight dtype: expected one of .*, got nothing; "):

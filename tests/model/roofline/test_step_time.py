@@ -1,11 +1,12 @@
-"""Bytes, FLOPs and seconds of a step against arithmetic by hand."""
+"""Bytes, FLOPs and seconds of a step against arithmetic by hand, and the roofline as a source of costs."""
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specgauge.model.roofline.deployment import Deployment
+from specgauge.model.costs import CostSource
+from specgauge.model.roofline.costs import RooflineCosts
 from specgauge.model.roofline.step_time import (
     Efficiency,
     attention_imbalance,
@@ -14,7 +15,8 @@ from specgauge.model.roofline.step_time import (
     step_time_s,
     step_work,
 )
-from tests.model.roofline_cases import HALF, deployed, round_machine, tiny
+from specgauge.model.settings import Provenance
+from tests.model.roofline_cases import deployed, round_machine, tiny
 
 # tiny: attention 2·8·(8+4) = 192 and feed-forward 3·8·16 = 384 a layer, head 80, norms 2·2·8 + 8 = 40
 TINY_MATRICES = 2 * (192 + 384) + 80
@@ -39,7 +41,7 @@ def test_experts_touched(experts: int, per_token: int, tokens: int, expected: fl
 
 
 def test_one_step_of_a_tiny_model_by_hand() -> None:
-    deployment = Deployment(architecture=tiny(), hardware=round_machine(), precision=HALF)
+    deployment = deployed(tiny(), round_machine())
     work = step_work(deployment, batch_size=3, context=10, tokens=2)
     assert float(work.tokens) == 6
     assert float(work.weight_bytes) == 2 * (TINY_MATRICES + TINY_VECTORS + 6 * 8)
@@ -55,7 +57,7 @@ def test_one_step_of_a_tiny_model_by_hand() -> None:
 
 
 def test_two_devices_split_matrices_and_heads_and_send_a_ring() -> None:
-    deployment = Deployment(architecture=tiny(), hardware=round_machine(), precision=HALF, tensor_parallel=2)
+    deployment = deployed(tiny(), round_machine(), tensor_parallel=2)
     work = step_work(deployment, batch_size=3, context=10, tokens=2)
     assert float(work.weight_bytes) == 2 * (TINY_MATRICES / 2 + TINY_VECTORS + 6 * 8)
     assert float(work.kv_bytes) == 3 * 2 * 8 * 12
@@ -70,14 +72,13 @@ def test_two_devices_split_matrices_and_heads_and_send_a_ring() -> None:
 
 
 def test_more_devices_than_key_value_heads_hold_copies() -> None:
-    deployment = Deployment(architecture=tiny(), hardware=round_machine(), precision=HALF, tensor_parallel=4)
+    deployment = deployed(tiny(), round_machine(), tensor_parallel=4)
     assert deployment.kv_heads_per_device == 1
     assert float(step_work(deployment, batch_size=1, context=10).kv_bytes) == 2 * 8 * 11
 
 
 def test_a_window_bounds_what_is_read_and_multiplied() -> None:
-    model = tiny(model_type="gemma2", head_dim=2, sliding_window=4)
-    deployment = Deployment(architecture=model, hardware=round_machine(), precision=HALF)
+    deployment = deployed(tiny(model_type="gemma2", head_dim=2, sliding_window=4), round_machine())
     work = step_work(deployment, batch_size=1, context=[1, 3, 10], tokens=2)
     # layer 0 has the window: 1, 3 and then no more than 3 cached tokens are read; layer 1 sees all
     assert work.kv_bytes.tolist() == [16 * (1 + 1 + 4), 16 * (3 + 3 + 4), 16 * (3 + 10 + 4)]
@@ -88,7 +89,7 @@ def test_a_window_bounds_what_is_read_and_multiplied() -> None:
 
 def test_tied_embeddings_are_held_once_and_read_all_the_same() -> None:
     models = tiny(tie_word_embeddings=True), tiny()
-    tied, untied = (Deployment(architecture=each, hardware=round_machine(), precision=HALF) for each in models)
+    tied, untied = (deployed(each, round_machine()) for each in models)
     assert untied.architecture.parameters - tied.architecture.parameters == 80
     read = [step_work(each, batch_size=1, context=0).weight_bytes for each in (tied, untied)]
     assert read[0] == read[1]
@@ -109,7 +110,7 @@ def test_verifying_reads_hardly_more_and_computes_more() -> None:
 
 
 def test_fitted_efficiencies_enter_where_the_equation_says() -> None:
-    deployment = Deployment(architecture=tiny(), hardware=round_machine(), precision=HALF, tensor_parallel=2)
+    deployment = deployed(tiny(), round_machine(), tensor_parallel=2)
     work = step_work(deployment, batch_size=3, context=10, tokens=2)
     efficiency = Efficiency(bandwidth_fraction=0.5, flops_fraction=0.25, launch_s=7.0, token_s=11.0)
     expected = (
@@ -125,13 +126,13 @@ def test_fitted_efficiencies_enter_where_the_equation_says() -> None:
 @pytest.mark.parametrize(("exponent", "combined"), [(1.0, 7.0), (2.0, 5.0), (float("inf"), 4.0)])
 def test_memory_and_arithmetic_combine_by_the_exponent(exponent: float, combined: float) -> None:
     """Weights 3 s and matrices 4 s; the cache and attention are next to nothing."""
-    deployment = Deployment(architecture=tiny(), hardware=round_machine(), precision=HALF)
+    deployment = deployed(tiny(), round_machine())
     work = step_work(deployment, batch_size=1, context=0)
     card = round_machine(
         memory_bandwidth_bytes_per_s=float(work.weight_bytes) / 3,
         peak_flops_per_s={"bfloat16": float(work.matrix_flops) / 4},
     )
-    deployment = Deployment(architecture=tiny(), hardware=card, precision=HALF)
+    deployment = deployed(tiny(), card)
     attention_s = float(
         step_time_s(work, deployment, Efficiency(overlap_exponent=float("inf")))
         - np.maximum(work.weight_bytes / card.bandwidth(), work.matrix_flops / card.peak("bfloat16"))
@@ -170,3 +171,43 @@ def test_no_efficiency_up_to_one_beats_the_bound(batch: int, context: int, token
 def test_steps_that_cannot_be(name: str, value: int) -> None:
     with pytest.raises(ValueError, match=f"^{name}: "):
         step_work(deployed("smollm2-135m"), **{"batch_size": 1, "context": 1, "tokens": 1, name: value})
+
+
+TARGET, DRAFT = deployed("llama-2-7b"), deployed("tinyllama-1.1b")
+SOURCE: CostSource = RooflineCosts(target=TARGET, draft=DRAFT)
+
+
+def test_a_decode_step_is_its_bytes_over_the_bandwidth() -> None:
+    costs = SOURCE.costs(1, 1000, [4])
+    assert float(costs.t_decode_s) == float(step_work(TARGET, batch_size=1, context=1000).memory_bytes) / 2.039e12
+    assert costs.provenance.tolist() == [int(Provenance.PREDICTED)]
+    assert costs.t_overhead_s is None
+
+
+def test_a_large_verification_is_bound_by_arithmetic() -> None:
+    work = step_work(TARGET, batch_size=64, context=0, tokens=9)
+    assert SOURCE.costs(64, 0, [8]).t_verify_s.tolist() == [float(work.flops) / 312e12]
+
+
+def test_a_draft_chain_is_the_sum_of_its_steps_while_the_context_grows() -> None:
+    costs = SOURCE.costs([[1], [8]], [100, 900], [1, 3])
+    assert costs.t_decode_s.shape == (2, 2)
+    assert costs.t_draft_total_s.shape == costs.t_verify_s.shape == (2, 2, 2)
+    own = RooflineCosts(target=DRAFT)
+    steps = [own.costs([[1], [8]], np.array([100, 900]) + step, [1]).t_decode_s for step in range(3)]
+    assert costs.t_draft_total_s == pytest.approx(np.stack([steps[0], sum(steps)], axis=-1), rel=1e-15)
+
+
+def test_the_catch_up_is_what_a_second_token_adds_and_nothing_costs_nothing() -> None:
+    work = [step_work(DRAFT, batch_size=8, context=100, tokens=tokens) for tokens in (1, 2)]
+    one, two = (float(step_time_s(each, DRAFT)) for each in work)
+    assert SOURCE.costs(8, 100, [1]).t_draft_catch_up_s == pytest.approx(two - one, rel=1e-9)
+    free = RooflineCosts(target=TARGET).costs(8, 100, [1, 2])
+    assert (free.t_draft_total_s.tolist(), free.t_draft_catch_up_s) == ([0.0, 0.0], None)
+
+
+def test_fitted_efficiencies_make_every_part_longer() -> None:
+    fitted = RooflineCosts(target=TARGET, draft=DRAFT, efficiency=Efficiency(bandwidth_fraction=0.5, launch_s=1e-4))
+    costs, bounds = fitted.costs(1, 1000, [1, 4]), SOURCE.costs(1, 1000, [1, 4])
+    assert float(costs.t_decode_s) > 2 * float(bounds.t_decode_s) + 32e-4
+    assert np.all(costs.t_draft_total_s > 2 * bounds.t_draft_total_s)

@@ -1,7 +1,9 @@
-"""What a search times and leaves out, step by step on cells whose every time is known."""
+"""What a search times and leaves out, step by step on cells whose every time is known, and what it expects of one."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -9,13 +11,75 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specgauge.model.search.levels import ArmLevels, exact_levels
-from specgauge.model.search.search import next_step
-from tests.model.search_cases import Cell, asked, question
+from specgauge.model.arms import Arm, verify_gammas
+from specgauge.model.costs import RoundCosts
+from specgauge.model.search.candidates import SearchObjective, SearchSettings
+from specgauge.model.search.levels import ArmLevels, BlockSummary, exact_levels, summarise_block
+from specgauge.model.search.search import Step, expected_levels, next_step, searched_costs
+from specgauge.model.settings import Point
+from tests.model.made import asked, made_costs, question
 
 BASE = ("decode", "draft", "draft_catch_up")
 CLIFF = (1.0, 1.0, 1.0, 1.0, 1.6, 1.6, 1.6, 1.6)
 """A tile of five tokens: S is 1.64, 2.03, 2.27, 2.40, 1.757, 1.796, 1.809, 1.804 at alpha .8; the best γ is 4."""
+T_DRAFT_S = 0.1
+
+
+@dataclass(kw_only=True)
+class Cell:
+    """One cell: T_verify(1), T_verify(2), … in seconds, an even chain, nothing to catch up with."""
+
+    t_verify_s: Sequence[float]
+    spread: float = 0.0
+    """Distance of the logarithms of successive samples."""
+    spreads: Mapping[str, float] = field(default_factory=dict)
+    """Those of arms that differ."""
+    pace: Callable[[int], float] = lambda _: 1.0
+    """By block."""
+    blocks: dict[str, dict[int, BlockSummary]] = field(default_factory=dict)
+    log: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
+
+    @property
+    def gammas(self) -> tuple[int, ...]:
+        return tuple(range(1, len(self.t_verify_s) + 1))
+
+    def marks_s(self, arm: str) -> list[float]:
+        if arm == "draft":
+            return [T_DRAFT_S * gamma for gamma in self.gammas]
+        if arm == "draft_catch_up":
+            return [T_DRAFT_S]
+        return [1.0 if arm == "decode" else self.t_verify_s[(Arm.parse(arm).gamma or 0) - 1]]
+
+    def settings(self, **changes: Any) -> SearchSettings:
+        wanted: dict[str, Any] = {"gammas": self.gammas, "batch_size": 1, "relative_ci": 0.9}
+        return SearchSettings(**wanted | changes)
+
+    def take(self, arms: Sequence[str], number: int) -> None:
+        for arm in arms:
+            spread = self.spreads.get(arm, self.spread)
+            factors = self.pace(number) * np.exp(spread * np.arange(-2, 3))
+            self.blocks.setdefault(arm, {})[number] = summarise_block(np.outer(factors, self.marks_s(arm)))
+
+    def search(
+        self, questions: Sequence[SearchObjective], settings: SearchSettings | None = None, **options: Any
+    ) -> Step:
+        wanted = settings or self.settings()
+        while (step := next_step(wanted, questions, self.blocks, **options)).arms:
+            assert len(self.log) < 500, self.log[-3:]
+            self.take(step.arms, len(self.log))
+            self.log.append((step.reason, step.arms))
+        return step
+
+    @property
+    def timed(self) -> set[int]:
+        return set(verify_gammas(self.blocks))
+
+    def speedups(self, alpha: float) -> dict[int, float]:
+        """S by γ, the truth."""
+        return {
+            gamma: (1 - alpha ** (gamma + 1)) / (1 - alpha) / (T_DRAFT_S * gamma + t)
+            for gamma, t in zip(self.gammas, self.t_verify_s, strict=True)
+        }
 
 
 def expected(cell: Cell) -> ArmLevels:
@@ -234,3 +298,67 @@ def test_without_noise_the_best_gamma_is_found_and_no_bound_is_broken(
     assert truth[verdict.gamma] >= 0.989 * max(truth.values())
     for gamma, bound in verdict.bounds.items():
         assert bound >= truth[gamma] * (1 - 1e-3)
+
+
+Cells = dict[Point, RoundCosts]
+
+
+def costs(batch_size: int, context: int, scale: float, gammas: tuple[int, ...] = (1, 2)) -> Cells:
+    found = made_costs(
+        [1, 2],
+        t_decode_s=scale,
+        t_draft_total_s=[0.1 * scale, 0.2 * scale],
+        t_draft_catch_up_s=0.05 * scale,
+        t_verify_s=[scale * (1 + gamma) if gamma in gammas else np.nan for gamma in (1, 2)],
+    )
+    return {Point(batch_size=batch_size, context=context): found}
+
+
+def at(cells: Cells, context: int, *, batch_size: int = 1, **options: bool) -> dict[str, list[float]]:
+    """The marks that are expected of each arm."""
+    found = expected_levels(cells, Point(batch_size=batch_size, context=context), (1, 2), **options)
+    return {} if found is None else {arm: found.marks_s(arm).tolist() for arm in found.arms}
+
+
+TWO = {**costs(1, 100, 1.0), **costs(1, 300, 2.0)}
+
+
+def test_a_cell_between_two_is_on_their_line_and_one_between_four_on_their_plane() -> None:
+    marks = {"decode": [1.25], "draft": [0.125, 0.25], "draft_catch_up": [0.125 + 0.0625], "verify:1": [2.5]}
+    assert at(TWO, 150) == {arm: pytest.approx(own) for arm, own in (marks | {"verify:2": [3.75]}).items()}
+    corners = {k: v for b in (1, 3) for s in (100, 300) for k, v in costs(b, s, b * s / 100).items()}
+    assert at(corners, 200, batch_size=2)["decode"] == pytest.approx([4.0])
+
+
+@pytest.mark.parametrize(
+    ("cells", "context"),
+    [
+        ({}, 100),
+        (costs(1, 100, 1.0), 200),
+        ({**costs(1, 100, 1.0), **costs(1, 200, 2.0)}, 300),
+        ({**costs(2, 100, 1.0), **costs(2, 300, 2.0)}, 200),
+        ({**costs(1, 100, 1.0, ()), **costs(1, 300, 2.0, ())}, 200),
+    ],
+    ids=["no cell", "one cell", "beyond them", "at another batch size", "no round timed"],
+)
+def test_nothing_is_expected_elsewhere(cells: Cells, context: int) -> None:
+    assert at(cells, context) == {}
+
+
+def test_what_was_timed_on_one_side_only_or_is_no_arm_of_lookups_is_not_expected() -> None:
+    assert set(at(TWO | costs(1, 300, 2.0, (1,)), 200)) == {"decode", "draft", "draft_catch_up", "verify:1"}
+    assert set(at(TWO, 200, catches_up=False)) == {"decode", "draft", "verify:1", "verify:2"}
+
+
+def test_a_searched_cell_costs_what_its_arms_take_at_one_pace() -> None:
+    """Block 1 is twice as slow; T_verify(1) has too few blocks to count."""
+    marks = {"decode": [1.0], "draft": [0.1, 0.2], "draft_catch_up": [0.15], "verify:1": [2.0], "verify:2": [3.0]}
+    blocks = {arm: {b: summarise_block(np.tile(own, (3, 1)) * (1 + b)) for b in (0, 1)} for arm, own in marks.items()}
+    del blocks["verify:1"][1]
+    cell = searched_costs(blocks, (1, 2), min_blocks=2)
+    assert cell is not None
+    assert cell.gammas.tolist() == [1, 2]
+    assert cell.t_verify_s / cell.t_decode_s == pytest.approx([np.nan, 3.0], nan_ok=True)
+    assert cell.t_draft_total_s / cell.t_decode_s == pytest.approx([0.1, 0.2])
+    assert cell.t_draft_catch_up_s == pytest.approx(0.05 * float(cell.t_decode_s))
+    assert searched_costs({"decode": blocks["decode"]}, (1,), min_blocks=1) is None

@@ -16,8 +16,11 @@ from specgauge.model.stats.bootstrap import (
 
 
 def test_draws_repeat_with_the_seed_and_differ_between_cells_and_sources() -> None:
-    assert draw_blocks(6, 10, (0, 3)).tolist() == draw_blocks(6, 10, (0, 3)).tolist()
-    assert draw_blocks(6, 10, (0, 3)).tolist() != draw_blocks(6, 10, (0, 4)).tolist()
+    first, again, other = (draw_blocks(6, 10, seed) for seed in [(0, 3), (0, 3), (0, 4)])
+    for name in ("normals", "quantiles", "moments"):
+        assert getattr(first, name).tolist() == getattr(again, name).tolist()
+        assert getattr(first, name).tolist() != getattr(other, name).tolist()
+    assert first.normals.shape == (10, 6)
     assert draw_prompts(6, 10, 0).tolist() == draw_prompts(6, 10, 0).tolist()
     assert draw_prompts(6, 10, 0).tolist() != draw_prompts(6, 10, 1).tolist()
     assert (draw_prompts(6, 10, 0).sum(axis=1) == 6).all()
@@ -27,28 +30,41 @@ RAGGED = [np.array([1.0, 5.0, 6.0]), np.array([2.0]), np.array([3.0, 4.0])]
 
 
 @pytest.mark.parametrize("blocks", [RAGGED, list(np.random.default_rng(0).lognormal(0, 0.1, (6, 5)))])
-def test_median_replicates_are_medians_of_the_drawn_samples_spread_by_the_factor(
-    blocks: list[NDArray[np.float64]],
-) -> None:
-    count, draws = len(blocks), draw_blocks(len(blocks), 200, 1)
-    found = median_replicates(blocks, draws)
-    assert found.shape == (201,)
-    assert found[0] == np.median(np.concatenate(blocks))
-    for replicate in range(200):
-        drawn = float(np.median(np.concatenate([blocks[int(u * count)] for u in draws[replicate]])))
-        spread = (drawn / found[0]) ** math.sqrt(count / (count - 1))
-        assert found[1 + replicate] == pytest.approx(found[0] * spread, rel=1e-12)
+def test_intervals_of_medians_are_students_over_blocks(blocks: list[NDArray[np.float64]]) -> None:
+    found = median_replicates(blocks, draw_blocks(len(blocks), 100_000, 1))
+    estimate = float(np.median(np.concatenate(blocks)))
+    assert found[0] == estimate
+    logs = np.log([np.median(block) for block in blocks])
+    error = logs.std(ddof=1) / math.sqrt(len(blocks)) * student.ppf(0.95, len(blocks) - 1)
+    samples, few = sum(map(len, blocks)), math.pi / 2 - 1  # of a median of n: π / 2 / (n + π / 2 - 1)
+    error *= math.sqrt((1 + few * len(blocks) / samples) / (1 + few / samples))
+    low, high = np.log(percentile_interval(found[1:], 0.9)) - math.log(estimate)
+    assert (low, high) == (pytest.approx(-error, rel=0.03), pytest.approx(error, rel=0.03))
 
 
-def test_marks_of_a_chain_share_their_blocks() -> None:
-    generator = np.random.default_rng(3)
-    chain = np.cumsum(generator.random((4, 5, 3)) + 1, axis=2)
-    draws = draw_blocks(4, 50, 0)
+@pytest.mark.parametrize(("slope", "noise", "reaches_the_ends"), [(0.05, 0.001, True), (0.0, 0.01, False)])
+def test_a_steady_drift_reaches_both_its_ends(slope: float, noise: float, reaches_the_ends: bool) -> None:
+    logs = slope * np.arange(8) + noise * np.array([1, -1, -1, 1, 1, -1, -1, 1])
+    low, high = percentile_interval(median_replicates(np.exp(logs)[:, None], draw_blocks(8, 4000, 0))[1:], 0.9)
+    assert bool(low < math.exp(logs[0]) and high > math.exp(logs[-1])) == reaches_the_ends
+
+
+def test_replicates_stay_finite_however_far_blocks_are_apart() -> None:
+    found = median_replicates([[1e-9], [1e9]], draw_blocks(2, 20_000, 0))
+    assert np.isfinite(found).all()
+    assert (found > 0).all()
+
+
+def test_marks_of_a_chain_and_arms_of_a_cell_share_their_blocks() -> None:
+    chain = np.cumsum(np.random.default_rng(3).random((4, 5, 3)) + 1, axis=2)
+    draws = draw_blocks(7, 50, 0)
     found = median_replicates(chain, draws)
     assert found.shape == (51, 3)
     for mark in range(3):
-        assert found[:, mark].tolist() == median_replicates(chain[:, :, mark], draws).tolist()
-    assert (np.diff(found, axis=1) > 0).all()
+        np.testing.assert_allclose(found[:, mark], median_replicates(chain[:, :, mark], draws), rtol=1e-13)
+    np.testing.assert_allclose(median_replicates(2 * chain, draws), 2 * found, rtol=1e-13)
+    with pytest.raises(ValueError, match=r"decode: expected .*got 8 for draws of 7"):
+        median_replicates(np.ones((8, 2)), draws, "decode")
 
 
 def test_a_single_block_or_prompt_says_nothing_about_others() -> None:

@@ -19,7 +19,6 @@ import pandas as pd
 import pytest
 
 from specgauge.configs.schema import Config
-from specgauge.model.settings import Setting
 from specgauge.reports.html import write_report
 from specgauge.sweeps.analysis.acceptance import recorded_texts
 from specgauge.sweeps.analysis.predictions import predict, predict_run
@@ -31,11 +30,10 @@ from specgauge.sweeps.plan import Cell, plan_cells
 from specgauge.sweeps.store.rundir import Run
 from tests.sweeps import made
 from tests.sweeps.fake_bench import FakeBench
-from tests.sweeps.test_estimate import with_models
-from tests.sweeps.test_model_sizes import SHAPE, TENSORS
+from tests.sweeps.store.test_tables import GREEDY
+from tests.sweeps.test_estimate import SHAPE, TENSORS, with_models
 
 POSITIONS = 17
-SETTING = Setting(pair="p", mode="eager", sampling="greedy", draft_sampling="same", acceptance_rule="ratio")
 
 
 def config(draft: Any = "ngram", **changes: Any) -> Config:
@@ -70,10 +68,6 @@ def run(tmp_path: Path) -> Run:
     return made.write_run(tmp_path / "run", config(), {"greedy": lookup_frame()})
 
 
-def exact(value: Any) -> Any:
-    return pytest.approx(value, rel=1e-12)
-
-
 @pytest.mark.parametrize("batch_size", [1, 2])
 def test_rounds_cost_what_their_drafts_do(run: Run, batch_size: int) -> None:
     rows = [row for row in predict(run).rows if row["batch_size"] == batch_size]
@@ -88,13 +82,13 @@ def test_rounds_cost_what_their_drafts_do(run: Run, batch_size: int) -> None:
             "full_acceptance": 0.5 if row["gamma"] == 1 else 0.0, "t_verify_mean_s": verify_s,
             "t_round_s": draft_s + verify_s, "speedup": 1.5 / (draft_s + verify_s), "speedup_low": row["speedup"],
         }  # fmt: skip
-        assert {name: row[name] for name in expected} == exact(expected)
+        assert {name: row[name] for name in expected} == pytest.approx(expected, rel=1e-12)
 
 
 def test_it_is_recommended_and_nothing_is_missing(run: Run) -> None:
     found = predict_run(run)
     assert [(entry["decision"], entry["gamma"]) for entry in found.recommendations] == [("speculate", 1)] * 2
-    assert found.recommendations[0]["speedup"]["value"] == exact(1.2)
+    assert found.recommendations[0]["speedup"]["value"] == made.exact(1.2)
     assert {warning["code"] for warning in found.warnings} == set()
     page = write_report(run.path).read_text(encoding="utf-8")
     assert "draft lookups of 3 down to 1 tokens" in page
@@ -129,8 +123,8 @@ def test_lookups_of_another_chain_are_noticed() -> None:
 
     def check(frame: pd.DataFrame) -> tuple[float | None, bool]:
         texts = recorded_texts(frame)
-        rounds = texts.rounds(SETTING, gammas=[1, 3], max_new_tokens=POSITIONS + 1)
-        found = texts.chain_check(rounds, SETTING)
+        rounds = texts.rounds(GREEDY, gammas=[1, 3], max_new_tokens=POSITIONS + 1)
+        found = texts.chain_check(rounds, GREEDY)
         return found.deviation_per_position, found.consistent
 
     frame = lookup_frame()
@@ -164,10 +158,9 @@ def test_what_drafts_without_a_model_of_its_own_needs_little(tmp_path: Path) -> 
     ("draft", "loaded"), [("ngram", ["p"]), ({"layers": 2}, ["p"]), ("embedded", ["draft", "target"])]
 )
 def test_one_model_is_loaded_once_even_where_models_are_loaded_one_after_the_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, draft: Any, loaded: list[str]
+    tmp_path: Path, bench: FakeBench, draft: Any, loaded: list[str]
 ) -> None:
-    fake = FakeBench().take_over(monkeypatch)
     asked = config(draft, acceptance={"sequential": True}, workload={"max_new_tokens": 16, "limit": 10})
-    fake.measure_pair(tmp_path / "run", asked)
-    assert fake.loaded[: len(loaded)] == loaded
-    assert len(fake.recorded) == 1
+    bench.measure_pair(tmp_path / "run", asked)
+    assert bench.loaded[: len(loaded)] == loaded
+    assert len(bench.recorded) == 1

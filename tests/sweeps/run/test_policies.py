@@ -28,18 +28,12 @@ from tests.sweeps.run.test_validation import ONE_CELL, config, interrupted
 ARMS = ["plain", "loop", "generate", "speculate:2", "adaptive:heuristic", "adaptive:goodput"]
 
 
-@pytest.fixture
-def bench(bench: FakeBench) -> FakeBench:
-    bench.overhead_s, bench.look_s = 0.125, 0.5
-    return bench
-
-
 CONFIG = config(ONE_CELL, policies=["heuristic", "goodput"])
 
 
 def test_a_run_decodes_each_half_under_what_the_other_taught(tmp_path: Path, bench: FakeBench) -> None:
     """Four of the ten prompts are decoded; all ten were recorded and teach."""
-    path = tmp_path / "run"
+    path, bench.overhead_s, bench.look_s = tmp_path / "run", 0.125, 0.5
     assert runner.run(CONFIG, out=path) == 0
     tuned = read_tuned(path)[key()]
     assert (tuned.t_overhead_s, tuned.t_early_stop_check_s, tuned.gamma_max, tuned.prompts) == (0.125, 0.5, 3, 10)
@@ -61,7 +55,7 @@ def test_a_run_decodes_each_half_under_what_the_other_taught(tmp_path: Path, ben
 
 
 def test_an_interrupted_run_is_resumed_under_the_very_same_policies(tmp_path: Path, bench: FakeBench) -> None:
-    path = tmp_path / "run"
+    path, bench.overhead_s, bench.look_s = tmp_path / "run", 0.125, 0.5
     with interrupted(bench, after=len(ARMS) + 2):
         runner.run(CONFIG, out=path)
     kept = (path / "policies.json").read_bytes()

@@ -1,53 +1,171 @@
-"""What the stages of a pair share: memory, seconds and prompts, and what the answer says of what was left out."""
+"""Runs and the stages of a pair: files, failures, memory, seconds and prompts, and what is told of what is left out."""
 
 from __future__ import annotations
 
+import json
 import math
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import ANY, MagicMock, Mock, call
 
+import pyarrow.parquet as pq
 import pytest
 
+from specgauge.bench.decoding.records import NonFiniteLogitsError
+from specgauge.configs.schema import Config
 from specgauge.exits import DONE, FAILED
 from specgauge.model.arms import arm_names
-from specgauge.sweeps.model_sizes import ModelSize, PairSizes
+from specgauge.sweeps.model_sizes import PairSizes
 from specgauge.sweeps.plan import plan_cells
 from specgauge.sweeps.run import runner, session, worker
 from specgauge.sweeps.run.session import ALL_TOO_LARGE, OUT_OF_TIME, Deadline, PairOutcome, PairPrompts, timing_left_s
 from specgauge.sweeps.run.worker import work
 from specgauge.sweeps.store.checkpoint import Label
-from specgauge.sweeps.store.rundir import Run, prompt_rows
+from specgauge.sweeps.store.rundir import Run, acceptance_path, prompt_rows
 from tests.sweeps import made
 from tests.sweeps.apart import pairs
-from tests.sweeps.fake_bench import PROMPTS, FakeBench
+from tests.sweeps.fake_bench import PROMPTS, SIZES, FakeBench, OutOfMemoryError
 
 GRID = {"batch_size": [1, 2], "context": [64, 65], "gamma": "1:3"}
-ARMS = arm_names((1, 2, 3))
+CELLS, ARMS, BLOCKS = 4, len(arm_names((1, 2, 3))), 3
+
+
+def run(path: Path, config: Config | None = None, **options: Any) -> int:
+    return runner.run(config or made.config(grid=GRID), out=path, **options)
+
+
+def test_a_run_writes_every_file_and_prints_the_answer(
+    tmp_path: Path, bench: FakeBench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "run"
+
+    def report(run_dir: Path) -> Path:
+        assert len(Run.open(run_dir).predictions()) == CELLS * 3
+        return run_dir / "report.html"
+
+    assert run(path, made.config(grid=GRID, threads=3), report=report) == 0
+    assert sorted(entry.name for entry in path.iterdir()) == [
+        "acceptance", "cells.jsonl", "config.yaml", "environment.json", "predictions.csv", "prompts.jsonl",
+        "recommendation.yaml",
+    ]  # fmt: skip
+    assert len(bench.measured) == CELLS * ARMS * BLOCKS
+    assert bench.threads == [3]
+    (recorded,) = (path / "acceptance").iterdir()
+    assert pq.read_schema(recorded).metadata == {b"specgauge_schema": b"1"}
+    out, err = capsys.readouterr()
+    assert [line.split()[:5] for line in out.splitlines()[2:3]] == [["1", "64", "speculate", "2", "1.15"]]
+    assert out.splitlines()[-1] == f"report: {path / 'report.html'}"
+    assert [line for line in err.splitlines() if line.endswith("…")] == [
+        "loading p …", "writing texts, p, greedy …", "acceptance, p, greedy …", "timing p …", "predicting …",
+    ]  # fmt: skip
+    before = (path / "cells.jsonl").read_bytes()
+    bench.measured.clear()
+    bench.recorded.clear()
+    assert run(path, made.config(grid=GRID, threads=3)) == 0
+    assert (bench.measured, bench.recorded) == ([], [])
+    assert (path / "cells.jsonl").read_bytes() == before
+    prompts = [json.loads(line) for line in (path / "prompts.jsonl").read_text().splitlines()]
+    assert prompts[1] == {
+        "schema": 1, "pair": "p", "prompt": 1, "category": None, "text": "text 1", "tokens": [1],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("status", ["failed", "oom"])
+def test_a_failed_cell_loses_no_other_and_is_tried_again_unless_out_of_memory(
+    tmp_path: Path, bench: FakeBench, capsys: pytest.CaptureFixture[str], status: str
+) -> None:
+    path, failed = tmp_path / "run", status == "failed"
+    reason = "RuntimeError: bad" if failed else "OutOfMemoryError: full"
+    bench.fails_at = {(2, 65): RuntimeError("bad") if failed else OutOfMemoryError("full")}
+    assert run(path) == int(failed)
+    assert len(bench.measured) == (CELLS - 1) * ARMS * BLOCKS
+    assert f"batch 2, context 65: {status}: {reason}" in capsys.readouterr().out
+    bench.fails_at = {}
+    bench.measured.clear()
+    assert run(path) == 0
+    assert {(b, s) for b, s, _, _ in bench.measured} == ({(2, 65)} if failed else set())
+    assert len(bench.measured) == (ARMS * BLOCKS if failed else 0)
+    last = Run.open(path).predictions().to_dict("records")[-1]
+    assert (last["context"], last["status"], last["reason"]) == ((65, "ok", "") if failed else (65, status, reason))
+
+
+def test_a_pair_that_cannot_be_loaded_loses_no_other(
+    tmp_path: Path, bench: FakeBench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bench.load_error = {"bad": ValueError("pair 'bad' target: cannot load 'x': no config.json")}
+    config = made.config(pairs=pairs("bad", "p"))
+    assert run(tmp_path / "run", config) == 2
+    out, err = capsys.readouterr()
+    assert "not measured: pair 'bad' target: cannot load 'x': no config.json" in err
+    assert "\n    1      64  speculate" in out
+    assert "batch 1, context 64: unmeasured: not measured yet" in out
+    bench.load_error = {}
+    assert run(tmp_path / "run", config) == 0
+    assert sorted((row.pair, row.prompt) for row in prompt_rows(tmp_path / "run")) == [
+        (pair, n) for pair in ("bad", "p") for n in range(10)
+    ]
+
+
+def test_when_no_pair_can_be_loaded_that_is_the_error(
+    tmp_path: Path, bench: FakeBench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bench.load_error = {"p": ValueError("pair 'p': target and draft use different tokenizers")}
+    with pytest.raises(ValueError, match=r"^pair 'p': target and draft use different tokenizers$"):
+        run(tmp_path / "run")
+    bench.load_error |= {"q": ValueError("pair 'q': no weights")}
+    with pytest.raises(
+        ValueError, match=r"^pair 'p': target and draft use different tokenizers; pair 'q': no weights$"
+    ):
+        run(tmp_path / "both", made.config(grid=GRID, pairs=pairs("p", "q")))
+    bench.load_error = {"p": OutOfMemoryError("139 GiB")}
+    assert run(tmp_path / "run", made.config(seed=3)) == 1
+    assert capsys.readouterr().out.startswith("Nothing was measured: oom: loading: OutOfMemoryError: 139 GiB\n")
+    table = Run.open(tmp_path / "run").predictions()
+    assert (set(table["status"]), set(table["reason"])) == ({"oom"}, {"loading: OutOfMemoryError: 139 GiB"})
+
+
+@pytest.mark.parametrize(
+    ("sequential", "broken", "error"),
+    [
+        (False, "a", NonFiniteLogitsError("pair 'p' target", 3, 7)),
+        (True, "b", NonFiniteLogitsError("pair 'p' target", 3, 7)),
+        (False, "b", OutOfMemoryError("full")),
+    ],
+)
+def test_a_sampling_setting_without_acceptance_loses_no_other_and_no_timing(
+    tmp_path: Path, bench: FakeBench, monkeypatch: pytest.MonkeyPatch, sequential: bool, broken: str, error: Exception
+) -> None:
+    """Its texts cannot be written, so no acceptance is; the next run tries it again."""
+    path, generate = tmp_path / "run", sys.modules["specgauge.bench.decoding.plain"]
+    status = "oom" if isinstance(error, OutOfMemoryError) else "failed"
+    write = generate.generate_plain
+
+    def refuse(model: Any, prompts: Any, settings: Any, **options: Any) -> Any:
+        if (settings.temperature == 0.0) == (broken == "a"):
+            raise error
+        return write(model, prompts, settings, **options)
+
+    monkeypatch.setattr(generate, "generate_plain", refuse)
+    sampling = [{"name": "a", "temperature": 0}, {"name": "b"}]
+    config = made.config(grid=GRID, acceptance={"sequential": sequential}, sampling=sampling)
+    assert run(path, config) == int(status == "failed")
+    (kept,) = {"a", "b"} - {broken}
+    assert list((path / "acceptance").iterdir()) == [acceptance_path(path, "p", kept)]
+    table = Run.open(path).predictions()
+    reasons = {name: set(rows["reason"]) for name, rows in table.groupby("sampling")}
+    assert set(table["t_decode_s"]) == {1.0}
+    assert reasons == {broken: {f"{status}: {type(error).__name__}: {error}"}, kept: {""}}
+    timed = len(bench.measured)
+    monkeypatch.setattr(generate, "generate_plain", write)
+    assert run(path, config) == 0
+    assert len(list((path / "acceptance").iterdir())) == 2
+    assert len(bench.measured) == timed
+
+
 TWO = [{"name": "a", "temperature": 0}, {"name": "b"}]
 PAIRS = pairs("p", "q")
-SIZE = ModelSize(parameters=10, dtype="float32", layers=1, kv_heads=1, head_dim=1)
-SIZES = PairSizes(target=SIZE, draft=SIZE)
-# weights 2 · 40 bytes; keys and values 2 models · 2 · (s + 4) tokens · B · 4 bytes: 1088 and 1104, then 2176 and 2208
-
-
-class Clock:
-    """A clock that every block moves on by a second."""
-
-    def __init__(self, bench: FakeBench) -> None:
-        self.bench, self.other_s = bench, 0.0
-
-    def __call__(self) -> float:
-        return len(self.bench.measured) + len(self.bench.decoded) + 100.0 * len(self.bench.recorded) + self.other_s
-
-
-@pytest.fixture
-def bench(bench: FakeBench, monkeypatch: pytest.MonkeyPatch) -> FakeBench:
-    monkeypatch.setattr(runner, "read_sizes", lambda config: {pair.name: SIZES for pair in config.pairs})
-    monkeypatch.setattr(session, "read_pair_sizes", lambda pair: SIZES)
-    return bench
 
 
 def test_prompts_of_several_lengths_are_numbered_one_length_after_the_other(tmp_path: Path, bench: FakeBench) -> None:
@@ -74,10 +192,10 @@ def test_cells_over_the_memory_are_skipped_before_anything_is_loaded(
 ) -> None:
     bench.load_error = {"p": RuntimeError("stop here")}
     config = made.config(grid=GRID, limits={"memory": 80 + 1104})
-    assert runner.run(config, out=tmp_path / "run") == FAILED
+    assert run(tmp_path / "run", config) == FAILED
     lines = Run.open(tmp_path / "run").journal()
-    assert [line.axes["batch_size"] for line in lines] == [2] * (2 * len(ARMS)) + [1] * (2 * len(ARMS))
-    assert {(line.status, line.reason) for line in lines[2 * len(ARMS) :]} == {
+    assert [line.axes["batch_size"] for line in lines] == [2] * (2 * ARMS) + [1] * (2 * ARMS)
+    assert {(line.status, line.reason) for line in lines[2 * ARMS :]} == {
         ("failed", "loading: RuntimeError: stop here")
     }
     table = Run.open(tmp_path / "run").predictions()
@@ -85,7 +203,7 @@ def test_cells_over_the_memory_are_skipped_before_anything_is_loaded(
     assert set(skipped["status"]) == {"skipped"}
     assert {reason.split(" by ")[0] for reason in skipped["reason"]} == {"needs 0.00215 MiB", "needs 0.00218 MiB"}
     assert warnings(tmp_path / "run", "skipped")[0].startswith("pair p: 2 of 4 cells skipped, first batch size 2,")
-    assert "batch size 2, context 64: unknown, skipped: needs" in capsys.readouterr().out
+    assert "batch 2, context 64: skipped: needs" in capsys.readouterr().out
 
 
 def test_the_rest_is_measured_and_decoded_by_the_sizes_that_the_models_files_tell(
@@ -94,7 +212,7 @@ def test_the_rest_is_measured_and_decoded_by_the_sizes_that_the_models_files_tel
     """Its size is known once the model is here."""
 
     def sizes(_: object) -> PairSizes:
-        size = SIZE if bench.loaded else None
+        size = SIZES.target if bench.loaded else None
         return PairSizes(target=size, draft=size)
 
     monkeypatch.setattr(session, "read_pair_sizes", sizes)
@@ -110,18 +228,15 @@ def test_the_rest_is_measured_and_decoded_by_the_sizes_that_the_models_files_tel
 
 
 @pytest.mark.parametrize("sequential", [False, True])
-def test_acceptance_that_is_begun_is_brought_to_its_end(tmp_path: Path, bench: FakeBench, sequential: bool) -> None:
+def test_acceptance_that_is_begun_is_brought_to_its_end(
+    tmp_path: Path, bench: FakeBench, monkeypatch: pytest.MonkeyPatch, sequential: bool
+) -> None:
     """One model after the other, the texts of `b` are not written since those of `a` took all seconds."""
-    clock, plain = Clock(bench), sys.modules["specgauge.bench.decoding.plain"]
-    write = plain.generate_plain
-
-    def slowly(*rest: Any, **options: Any) -> Any:
-        clock.other_s += 2.0
-        return write(*rest, **options)
-
-    setattr(plain, "generate_plain", slowly)  # noqa: B010
+    plain = sys.modules["specgauge.bench.decoding.plain"]
+    slowly = Mock(side_effect=plain.generate_plain)
+    monkeypatch.setattr(plain, "generate_plain", slowly)
     config = made.config(grid=GRID, sampling=TWO, acceptance={"sequential": sequential})
-    outcome = bench.measure_pair(tmp_path / "run", config, deadline=Deadline(1.0, now=clock))
+    outcome = bench.measure_pair(tmp_path / "run", config, deadline=Deadline(1.0, now=lambda: 2.0 * slowly.call_count))
     assert (len(bench.recorded), bench.measured) == (1, [])
     assert outcome.acceptance_reasons == {"b": OUT_OF_TIME}
     assert outcome.left_out[0] == "acceptance under b"
@@ -131,11 +246,21 @@ def test_acceptance_that_is_begun_is_brought_to_its_end(tmp_path: Path, bench: F
     )
 
 
-def test_decoding_stops_between_blocks(tmp_path: Path, bench: FakeBench) -> None:
+def test_timing_leaves_half_of_the_seconds_to_decoding(tmp_path: Path, bench: FakeBench) -> None:
+    """Timing would take 132 s of 100, decoding 24."""
+    config = made.config(grid=GRID, validate={"gamma": 2, "prompts": 2, "max_new_tokens": 6})
+    deadline = Deadline(100.0, now=lambda: float(len(bench.measured) + len(bench.decoded)))
+    outcome = bench.measure_pair(tmp_path / "run", config, deadline=deadline)
+    assert (len(bench.measured), outcome.left_out) == (50, ["blocks of timing"])
+    assert len(bench.decoded) == 4 * (2 + 2 + 1 + 1)
+
+
+def test_decoding_stops_between_blocks(tmp_path: Path, bench: FakeBench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two prompts are two blocks at batch size 1 and one at 2; a block takes 4 s, there are 6 for two of them."""
+    monkeypatch.setattr("specgauge.sweeps.run.pair.TIMING_SHARE", 1.0)
     config = made.config(grid=GRID, validate={"gamma": 2, "prompts": 2, "max_new_tokens": 6, "max_seconds": None})
-    timing_s = 4 * len(ARMS) * 3
-    deadline = Deadline(100.0 + timing_s + 6.0, now=Clock(bench))
+    timing_s = 4 * ARMS * 3
+    deadline = Deadline(timing_s + 6.0, now=lambda: float(len(bench.measured) + len(bench.decoded)))
     outcome = bench.measure_pair(tmp_path / "run", config, deadline=deadline)
     assert len(bench.decoded) == 2 * 4
     assert outcome.left_out == ["blocks of decoding end to end"]
@@ -148,24 +273,17 @@ def test_a_pairs_own_threads_are_in_use_and_noted(
     tmp_path: Path, bench: FakeBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pair = {"name": "p", "target": "embedded", "draft": "embedded", "mode": "compile", "threads": 3}
-    events: list[str] = []
-
-    @contextmanager
-    def in_use(threads: int) -> Iterator[None]:
-        events.append(f"{threads} threads")
-        yield
-        events.append("as before")
-
-    def in_mode(loaded: object, mode: str) -> object:
-        events.append(mode)
-        return loaded
-
+    called = MagicMock()
+    called.in_mode.side_effect = lambda loaded, mode: loaded
     environment, models = (sys.modules[f"specgauge.bench.{name}"] for name in ("environment", "models.pair"))
-    monkeypatch.setattr(environment, "threads_in_use", in_use)
-    monkeypatch.setattr(models, "pair_in_mode", in_mode)
+    monkeypatch.setattr(environment, "threads_in_use", called.in_use)
+    monkeypatch.setattr(models, "pair_in_mode", called.in_mode)
     bench.measure_pair(tmp_path / "run", made.config(pairs=[pair]))
     lines = Run.open(tmp_path / "run").journal()
-    assert (events[:2], events[-1]) == (["3 threads", "compile"], "as before")
+    assert called.mock_calls == [
+        call.in_use(3), call.in_use().__enter__(), call.in_mode(ANY, "compile"), call.in_mode(ANY, "eager"),
+        call.in_use().__exit__(None, None, None),
+    ]  # fmt: skip
     assert {(line.axes["mode"], line.notes["threads"]) for line in lines} == {("compile", 3)}
 
 
@@ -191,18 +309,18 @@ def warnings(path: Path, code: str) -> list[str]:
 def test_the_seconds_are_those_of_all_pairs_and_the_answer_says_what_was_left_out(
     tmp_path: Path, bench: FakeBench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Every block takes a second; a pair has 96."""
+    """Every block takes a second; a pair has 96, and half of the seconds."""
     monkeypatch.setattr(runner, "Deadline", lambda seconds: Deadline(seconds, now=lambda: float(len(bench.measured))))
     config = made.config(grid=GRID, pairs=PAIRS, limits={"run_seconds": 100})
-    assert runner.run(config, out=tmp_path / "run") == DONE
+    assert run(tmp_path / "run", config) == DONE
     assert len(bench.measured) == 100
-    left_out = ["pair q: limits.run_seconds is spent, left out: blocks of timing"]
+    left_out = [f"pair {pair}: limits.run_seconds left no time for: blocks of timing" for pair in "pq"]
     assert warnings(tmp_path / "run", "out_of_time") == left_out
     out = capsys.readouterr().out
     assert left_out[0] in out
     assert "raise limits.run_seconds" in out
     longer = made.config(grid=GRID, pairs=PAIRS, limits={"run_seconds": 1e6})
-    assert runner.run(longer, out=tmp_path / "run") == DONE
+    assert run(tmp_path / "run", longer) == DONE
     assert len(bench.measured) == 2 * len(set(bench.measured)) == 2 * 96
     assert warnings(tmp_path / "run", "out_of_time") == []
 
@@ -210,12 +328,12 @@ def test_the_seconds_are_those_of_all_pairs_and_the_answer_says_what_was_left_ou
 def test_where_all_is_over_the_memory_only_that_is_said(tmp_path: Path, bench: FakeBench) -> None:
     config = made.config(grid=GRID, limits={"memory": 79})
     assert bench.measure_pair(tmp_path / "run", config).acceptance_reasons == {"greedy": ALL_TOO_LARGE}
-    assert runner.run(config, out=tmp_path / "run") == FAILED
+    assert run(tmp_path / "run", config) == FAILED
     assert (len(warnings(tmp_path / "run", "skipped")), warnings(tmp_path / "run", "acceptance_missing")) == (1, [])
     assert (bench.loaded, bench.recorded) == ([], [])
 
 
-@pytest.mark.parametrize(("seconds", "told"), [(9.0, [("p", 9.0), ("q", 5.0)]), (0.0, [("p", 0.0)])])
+@pytest.mark.parametrize(("seconds", "told"), [(9.0, [("p", 4.5), ("q", 5.0)]), (0.0, [("p", 0.0)])])
 def test_workers_are_told_the_seconds_that_are_left_and_none_is_started_for_nothing(
     tmp_path: Path, bench: FakeBench, monkeypatch: pytest.MonkeyPatch, seconds: float, told: list[tuple[str, float]]
 ) -> None:
@@ -234,3 +352,46 @@ def test_workers_are_told_the_seconds_that_are_left_and_none_is_started_for_noth
     assert started == told
     assert len(warnings(tmp_path / "run", "out_of_time")) == (0 if seconds else 2)
     assert bool(bench.loaded) == (seconds > 0)
+
+
+@pytest.mark.parametrize(
+    ("limits", "why"),
+    [
+        ({"run_seconds": 1e-9}, "limits.run_seconds is spent; raise it and run the same command again"),
+        ({"memory": 1}, "skipped: "),
+    ],
+)
+def test_limits_that_leave_nothing_are_told_first_and_end_with_code_1(
+    tmp_path: Path, bench: FakeBench, capsys: pytest.CaptureFixture[str], limits: dict[str, Any], why: str
+) -> None:
+    assert run(tmp_path / "run", made.config(limits=limits)) == 1
+    assert bench.measured == []
+    assert capsys.readouterr().out.startswith(f"Nothing was measured: {why}")
+
+
+def test_an_error_after_measuring_costs_that_page_alone(
+    tmp_path: Path, bench: FakeBench, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: Any) -> Any:
+        raise ZeroDivisionError("division\nby zero")
+
+    path = tmp_path / "run"
+    assert run(path, report=broken) == 1
+    out, err = capsys.readouterr()
+    kept = f"everything measured is kept in {path}, and `specgauge run` makes what is missing of it"
+    assert f"no report: ZeroDivisionError: division by zero; {kept}\n" in err
+    assert " speculate   2  1.15 " in out
+    measured = len(bench.measured)
+    with monkeypatch.context() as patched:
+        patched.setattr(runner, "predict_run", broken)
+        assert run(path, report=lambda folder: folder / "report.html") == 1
+    out, err = capsys.readouterr()
+    assert f"no predictions.csv and recommendation.yaml: ZeroDivisionError: division by zero; {kept}\n" in err
+    assert (" speculate   2  1.15 " in out, out.splitlines()[-1]) == (True, f"report: {path / 'report.html'}")
+    with monkeypatch.context() as patched:
+        patched.setattr(runner, "recommend", broken)
+        assert run(path) == 1
+    out, err = capsys.readouterr()
+    assert ("no answer: ZeroDivisionError" in err, out) == (True, f"run: {path}\n")
+    assert run(path) == 0
+    assert len(bench.measured) == measured

@@ -26,6 +26,7 @@ from tests.sweeps.fake_bench import Decoding, FakeBench, OutOfMemoryError
 GRID = {"batch_size": [1, 2], "context": [64, 65], "gamma": "1:3"}
 ONE = {"batch_size": 1, "context": [64, 65], "gamma": "1:3"}
 ONE_CELL = {"batch_size": 1, "context": 64, "gamma": "1:3"}
+KEPT = ("requests.parquet", "validation.csv", "predictions.csv", "recommendation.yaml")
 POINTS = [(1, 64), (1, 65), (2, 64), (2, 65)]
 ARMS = ["plain", "loop", "generate", "speculate:2"]
 FEW = ["plain", "speculate:2"]
@@ -278,7 +279,7 @@ def test_a_run_decodes_what_is_asked_for_and_tells_what_was_not(
     assert found == {(*point, 2, 4 // point[0]) for point in POINTS}
     assert {entry["t_overhead_s"] for entry in run.recommendations()} == {0.125}
     assert set(run.predictions()["label"]) == {""}
-    kept = {name: (path / name).read_bytes() for name in ("requests.parquet", "validation.csv", "predictions.csv")}
+    kept = {name: (path / name).read_bytes() for name in KEPT}
     bench.decoded.clear()
     assert runner.run(config(), out=path) == 0
     assert bench.decoded == []
@@ -364,12 +365,7 @@ def test_seconds_count_over_interruptions(tmp_path: Path, bench: FakeBench) -> N
     ],
 )  # fmt: skip
 def test_a_cell_that_is_larger_in_every_way_than_one_out_of_memory_is_not_tried(
-    tmp_path: Path,
-    bench: FakeBench,
-    full: tuple[int, int],
-    others: dict[str, str],
-    changes: dict[str, Any],
-    begun: int,
+    tmp_path: Path, bench: FakeBench, full: tuple[int, int], others: dict[str, str], changes: dict[str, Any], begun: int
 ) -> None:
     """The first block is of (2, 64), the others of (1, 64), (1, 65), (2, 65)."""
     made_of = config(prompts=6, **changes)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -43,6 +44,7 @@ DECODING: Label = ("decoding", FATAL)
 
 Sent = PairOutcome | Exception | None
 Step = Callable[[Path], tuple[int, Sent]]
+Fails = Callable[[Exception], None]
 Calls = list[tuple[str, dict[str, Any]]]
 
 
@@ -269,17 +271,16 @@ def test_of_three_pairs_one_dies_loading_one_writing_its_only_texts(
     assert all(Run.open(path).has_acceptance(pair, "greedy") for pair in ("loads", "writes"))
 
 
-def fails(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
-    def fail(threads: int | None) -> None:
-        raise error
-
-    monkeypatch.setattr(worker, "prepare_machine", fail)
+@pytest.fixture
+def fails(monkeypatch: pytest.MonkeyPatch) -> Fails:
+    """Let a worker meet with an error before it loads anything."""
+    return lambda error: monkeypatch.setattr(worker, "prepare_machine", Mock(side_effect=error))
 
 
 def test_what_is_unforeseen_is_told_with_its_kind(
-    path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    path: Path, fails: Fails, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    fails(monkeypatch, KeyError("gone"))
+    fails(KeyError("gone"))
     for debug in ("0", "1", "false"):
         monkeypatch.setenv("SPECGAUGE_DEBUG", debug)
         crash = work(path, "p")
@@ -300,14 +301,9 @@ def test_what_is_unforeseen_is_told_with_its_kind(
     ],
 )  # fmt: skip
 def test_what_the_machine_lacks_is_told_as_in_one_process(
-    path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    error: Exception,
-    code: int,
-    line: str,
+    path: Path, fails: Fails, capsys: pytest.CaptureFixture[str], error: Exception, code: int, line: str
 ) -> None:
-    fails(monkeypatch, error)
+    fails(error)
     sent = pickle.loads(pickle.dumps(work(path, "p")))
     assert type(sent) is type(error)
     assert tell(sent, debug=False) == tell(error, debug=False) == code
@@ -315,18 +311,13 @@ def test_what_the_machine_lacks_is_told_as_in_one_process(
 
 
 @pytest.fixture
-def new(tmp_path: Path) -> Path:
-    return tmp_path / "new"
-
-
-@pytest.fixture
-def seen(new: Path, bench: FakeBench, monkeypatch: pytest.MonkeyPatch) -> Calls:
-    """What was called in the run `new` while texts were recorded, and the mark at that time."""
+def seen(tmp_path: Path, bench: FakeBench, monkeypatch: pytest.MonkeyPatch) -> Calls:
+    """What was called while texts were recorded, and the mark at that time."""
     found: Calls = []
 
     def telling(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
         def told(*rest: Any, **options: Any) -> Any:
-            found.append((name, marked(new)))
+            found.append((name, marked(tmp_path)))
             return call(*rest, **options)
 
         return told
@@ -354,8 +345,8 @@ def run(path: Path, config: Config, *skipped: Label) -> None:
     assert work(path, "p", skipped) == PairOutcome()
 
 
-def test_sampling_settings_are_marked(new: Path, seen: Calls) -> None:
-    run(new, TWO)
+def test_sampling_settings_are_marked(tmp_path: Path, seen: Calls) -> None:
+    run(tmp_path, TWO)
     expected: Calls = [("load_pair", {"stage": "loading p"})]
     for name in "ab":
         checkpoint = {"kind": "acceptance", "name": name}
@@ -367,12 +358,12 @@ def test_sampling_settings_are_marked(new: Path, seen: Calls) -> None:
     assert seen == [*expected, ("measure_cells", {"stage": "timing p"})]
 
 
-def test_so_they_are_with_one_model_after_the_other(new: Path, seen: Calls) -> None:
+def test_so_they_are_with_one_model_after_the_other(tmp_path: Path, seen: Calls) -> None:
     config = made.config(acceptance={"sequential": True})
-    run(new, config, ("acceptance", "greedy"))
+    run(tmp_path, config, ("acceptance", "greedy"))
     assert [name for name, _ in seen] == ["load_pair", "measure_cells"], "nothing is loaded for what is skipped"
     seen.clear()
-    run(new, config)
+    run(tmp_path, config)
     writing, measuring = (
         {"stage": f"{stage}, p, greedy", "kind": "acceptance", "name": "greedy"}
         for stage in ("writing texts", "acceptance")
@@ -382,12 +373,12 @@ def test_so_they_are_with_one_model_after_the_other(new: Path, seen: Calls) -> N
     assert seen[:-2] == loading * 2 + recording + [("load_model", measuring)] * 2
 
 
-def test_what_is_skipped_is_recorded_by_the_next_run(new: Path, seen: Calls, bench: FakeBench) -> None:
-    run(new, TWO, ("acceptance", "a"), ("rejected drafts", "b"))
-    assert [Run.open(new).has_acceptance("p", name) for name in ("a", "b")] == [False, True]
+def test_what_is_skipped_is_recorded_by_the_next_run(tmp_path: Path, seen: Calls, bench: FakeBench) -> None:
+    run(tmp_path, TWO, ("acceptance", "a"), ("rejected drafts", "b"))
+    assert [Run.open(tmp_path).has_acceptance("p", name) for name in ("a", "b")] == [False, True]
     assert [name for name, _ in seen].count("measure_rollouts") == 0
     timed = len(bench.measured)
-    assert work(new, "p") == PairOutcome()
-    assert Run.open(new).has_acceptance("p", "a")
+    assert work(tmp_path, "p") == PairOutcome()
+    assert Run.open(tmp_path).has_acceptance("p", "a")
     assert [name for name, _ in seen].count("measure_rollouts") == 2
     assert len(bench.measured) == timed > 0

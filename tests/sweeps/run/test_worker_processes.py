@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -12,26 +13,38 @@ from pathlib import Path
 
 import pytest
 
-from specgauge.configs.loader import config_to_yaml
+from specgauge.cli.main import main
+from specgauge.configs.loader import config_to_yaml, load_config
+from specgauge.sweeps.plan import plan_cells
 from specgauge.sweeps.run import worker
 from specgauge.sweeps.run.session import PairOutcome
 from specgauge.sweeps.run.worker import measure_apart, work
 from specgauge.sweeps.store.checkpoint import MARK
 from specgauge.sweeps.store.files import StorageError
 from specgauge.sweeps.store.rundir import Run
+from specgauge.sweeps.store.schema import PredictionRow
 from specgauge.sweeps.store.writer import OpenRun
 from tests.sweeps import made, odd_workers
-from tests.sweeps.apart import CONFIG, FIRST, PATIENCE_S, SECOND, by_cell, is_alive, measured, wait_for, worker_of
+from tests.sweeps.apart import (
+    ARMS,
+    CONFIG,
+    FIRST,
+    KILLED,
+    PATIENCE_S,
+    SECOND,
+    by_cell,
+    is_alive,
+    measured,
+    wait_for,
+    worker_of,
+)
 from tests.sweeps.fake_bench import FakeBench
 
 
-@pytest.fixture(scope="module", autouse=True)
-def paths() -> Iterator[None]:
-    """What workers have to find, and threads that leave the machine to others."""
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setenv("PYTHONPATH", odd_workers.PATHS)
-        patched.setenv("OMP_NUM_THREADS", "1")
-        yield
+@pytest.fixture(autouse=True)
+def paths(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What workers have to find."""
+    monkeypatch.setenv("PYTHONPATH", odd_workers.PATHS)
 
 
 Paused = tuple[Path, subprocess.Popen[str], int]
@@ -113,14 +126,14 @@ def test_a_full_disk_is_one_line_and_the_run_is_resumed(
 
 SCRIPT = """
 import sys
-from pathlib import Path
 import specgauge
 from specgauge.sweeps.run import worker
 from tests.sweeps import odd_workers
 from tests.sweeps.apart import CONFIG
 print("the script runs", file=sys.stderr)
 worker.work_apart = odd_workers.with_accidents("refuse in left_behind", "fake")
-sys.exit(specgauge.run(CONFIG, out=Path("run"), apart=True) or "torch" in sys.modules)
+print(specgauge.run(CONFIG, out="run"))
+sys.exit("torch" in sys.modules)
 """
 
 
@@ -131,4 +144,64 @@ def test_a_script_without_a_guard_runs_once_and_its_folder_is_not_the_workers(tm
     assert ended.returncode == 0, ended.stderr
     assert ended.stderr.count("the script runs") == 1
     assert "timing p …" in ended.stderr.splitlines()
-    assert ended.stdout.startswith("pair p, sampling greedy")
+    assert ended.stdout.startswith("p, greedy")
+
+
+def write_tiny_pair(folder: Path) -> Path:
+    """A random pair, prompts, and a configuration whose ninth cell has caches of 300 million bytes."""
+    from tests.bench.tiny_checkpoints import llama, save, word_tokenizer
+
+    shape = {"head_dim": 64, "num_key_value_heads": 4, "max_position_embeddings": 1024}
+    save(folder / "target", llama(**shape), word_tokenizer())
+    save(folder / "draft", llama(seed=1, num_hidden_layers=1, **shape), word_tokenizer())
+    prompts = [{"prompt": f"w{number} w{number + 1} w{number + 2}"} for number in range(3)]
+    (folder / "prompts.jsonl").write_text("".join(json.dumps(prompt) + "\n" for prompt in prompts))
+    config = folder / "config.yaml"
+    config.write_text(
+        "name: nine\n"
+        "pairs: [{name: tiny, target: ./target, draft: ./draft}]\n"
+        "workload: {prompts: prompts.jsonl, max_new_tokens: 8}\n"
+        'grid: {batch_size: [1, 2, 128], context: [8, 16, 512], gamma: "1:2"}\n'
+        "precision: {min_blocks: 2, max_blocks: 2, block_samples: 1, bootstrap_replicates: 10, relative_ci: 0.9}\n"
+        "threads: 1\n"
+    )
+    return config
+
+
+def test_the_cells_after_the_one_that_was_killed_are_measured_and_the_next_run_measures_that_one_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A real pair, killed in cell 5 of 9 and out of memory in the largest, in workers with torch."""
+    config, path = write_tiny_pair(tmp_path), tmp_path / "run"
+    cells, command = plan_cells(load_config(config)), ["run", str(config), "--out", str(path)]
+    (tmp_path / "transformers.py").write_text("raise SystemExit('imported from where the user stands')")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    with monkeypatch.context() as accidents:
+        accidents.setattr(worker, "work_apart", odd_workers.with_accidents("little memory", f"death in {cells[4].id}"))
+        code = main(command)
+    out, errors = capfd.readouterr()
+    assert code == 1, errors
+    assert [entry for entry in path.iterdir() if entry.name.startswith(".")] == []
+    before = Run.open(path).journal()
+    assert [by_cell(before)[cell.id] for cell in cells] == [{"ok"}] * 4 + [{"killed"}] + [{"ok"}] * 3 + [{"oom"}]
+    assert f"pair tiny: killed: {KILLED}\n" in errors
+    killed = {(line.cell, line.arm, line.reason) for line in before if line.status == "killed"}
+    assert killed == {(cells[4].id, arm, KILLED) for arm in ARMS}
+    assert f"batch 2, context 16: killed: {KILLED}\n" in out
+    for text in (out, (path / "report.html").read_text(encoding="utf-8")):
+        assert "1 of 9 cells killed, first batch size 2, context 16, argmax, decode: its process got" in text
+
+    assert main(command) == 0, capfd.readouterr().err
+    assert [entry for entry in path.iterdir() if entry.name.startswith(".")] == []
+    run = Run.open(path)
+    after = run.journal()
+    assert after[: len(before)] == before
+    added = sorted(line.key for line in after[len(before) :])
+    assert added == sorted((cells[4].id, arm, block) for arm in ARMS for block in (0, 1))
+    assert len(measured(after)) == len(set(measured(after)))
+    assert [by_cell(after)[cell.id] for cell in cells] == [{"ok"}] * 8 + [{"oom"}]
+    *rows_before, last = run.rows(PredictionRow)
+    assert (last.batch_size, last.context, last.status) == (128, 512, "oom")
+    assert "memory" in last.reason
+    assert {row.status for row in rows_before[:-1]} == {"ok"}

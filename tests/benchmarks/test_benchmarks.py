@@ -1,4 +1,4 @@
-"""The search on devices whose truth is known: good enough and cheap enough."""
+"""The benchmarks compute what they say; how long they take is for the commands to tell."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from specgauge.model.speedup import tokens_per_round_iid
+from tests.benchmarks import model_speed as speed
 from tests.benchmarks import search as benchmark
-from tests.model.search.made_up_device import SAMPLES, MadeUpDevice, exhaustive_cost_s
+from tests.benchmarks.search import SAMPLES, MadeUpDevice, exhaustive_cost_s
 
 
 def test_a_hundred_searches_find_the_best_gamma_at_a_third_of_the_cost() -> None:
@@ -59,3 +61,21 @@ def test_the_command_says_whether_its_promises_are_kept(
     assert capsys.readouterr().out.endswith(": kept\n")
     monkeypatch.setattr(benchmark, "MOST_COST", 0.0)
     assert benchmark.main(runs=1) == 1
+
+
+def test_a_million_cells_have_the_best_gamma_of_the_formula() -> None:
+    best = speed.best_gammas_of_a_million_cells()
+    assert best.shape == (25, 25, 100)
+    batch, context, alpha = 4, np.linspace(100, 32_000, 25)[7], np.linspace(0.0, 1.0, 100)[80]
+    gammas, attention = np.arange(1, 17), batch * context
+    draft_s = gammas * (0.001 + 1e-9 * attention) + 1e-4 * (1 - (1 - alpha**gammas) ** batch)
+    round_s = draft_s + 0.01 + 1e-8 * attention + 1e-4 * batch * gammas + 0.001
+    assert best[3, 7, 80] == 1 + int(np.argmax(tokens_per_round_iid(alpha, gammas) / round_s))
+
+
+def test_promises_are_kept_or_not(capsys: pytest.CaptureFixture[str]) -> None:
+    assert all(speed.PROMISES[f"import specgauge.{module}"][1]() > 0 for module in ("model", "model.decision"))
+    kept: speed.Promises = {what: (1.0, lambda: 0.5) for what in ("fast", "faster")}
+    assert speed.main(kept) == 0
+    assert speed.main({**kept, "slow": (1.0, lambda: 1.5)}) == 1
+    assert capsys.readouterr().out.splitlines()[-1].split() == ["slow", "1.5", "1", "NOT", "KEPT"]

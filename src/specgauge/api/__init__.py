@@ -1,0 +1,1 @@
+"""specgauge from Python: `runs` (what is public), `keywords` (a configuration from arguments) and `tables`."""

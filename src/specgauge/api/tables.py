@@ -1,0 +1,144 @@
+"""What `specgauge.api` gives as tables: rows of answers, acceptance and comparisons, as DataFrames, LaTeX and HTML."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from specgauge.model.checks import finite_or_none
+from specgauge.model.settings import Setting
+from specgauge.model.stats.bootstrap import draw_prompts, percentile_interval, ratio_replicates
+from specgauge.sweeps.analysis.cell_estimate import RecordedRounds
+from specgauge.sweeps.compare import Comparison
+from specgauge.sweeps.recommend import Recommendations
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from specgauge.configs.schema import Config
+
+UNKNOWN = "–"
+_USUAL = {"mode": "eager", "draft_sampling": "same", "acceptance_rule": "ratio"}
+_MEASURED = ("speedup_measured", "speedup_measured_low", "speedup_measured_high", "speedup_whole")
+_LATEX = str.maketrans(
+    {mark: f"\\{mark}" for mark in "&%$#_{}"}
+    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+    | {"<": r"\textless{}", ">": r"\textgreater{}", "γ": r"$\gamma$", UNKNOWN: "--"}
+)
+
+
+def table_of(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    """The rows, which have the same columns: NaN where a number is unknown, None beside whole numbers and text."""
+    import pandas as pd
+
+    def column(values: list[Any]) -> Any:
+        if not any(isinstance(value, (int, str)) for value in values):
+            return np.array(values, dtype=np.float64)
+        return pd.Series(values, dtype=object if None in values else None)
+
+    return pd.DataFrame({name: column([row[name] for row in rows]) for name in (rows[0] if rows else ())})
+
+
+def answer_row(answers: Recommendations, entry: Mapping[str, Any]) -> dict[str, Any]:
+    """An entry of recommendation.yaml in one row, with what decoding it end to end at its γ gave."""
+    measured = answers.nearest_measured(entry)
+    if measured is not None and measured["gamma"] != entry["recommended_gamma"]:
+        measured = None
+    spans = ("speedup", "speedup_predicted")
+    ends = {"": "value", "_low": "low", "_high": "high"}
+    return {
+        **{name: value for name, value in entry.items() if name not in (*spans, "reason")},
+        **{f"{name}{end}": entry[name][key] for name in spans for end, key in ends.items()},
+        **{name: None if measured is None else measured[name] for name in _MEASURED},
+        "reason": entry["reason"],
+    }
+
+
+def shown_answers(answers: Recommendations) -> list[list[str]]:
+    """The answers in cells of text, headings first; what is the plain case in every setting is left out."""
+    extras = [name for name, usual in _USUAL.items() if any(one[name] != usual for one in answers.entries)]
+    names = ["pair", "sampling", *extras, "batch_size", "context", "decision", "recommended_gamma"]
+    renamed = {"batch_size": "batch", "recommended_gamma": "γ"}
+    headings = [renamed.get(name, name).replace("_", " ") for name in names]
+    found = [[*headings, "S", f"{100 * answers.confidence:g} % interval", "measured"]]
+    for entry in answers.entries:
+        row = answer_row(answers, entry)
+        low, high = row["speedup_low"], row["speedup_high"]
+        interval = UNKNOWN if low is None or high is None else f"{low:.2f} to {high:.2f}"
+        cells = [UNKNOWN if row[name] is None else str(row[name]) for name in names]
+        found.append([*cells, _two_decimals(row["speedup"]), interval, _two_decimals(row["speedup_measured"])])
+    return found
+
+
+def _two_decimals(value: float | None) -> str:
+    return UNKNOWN if value is None else f"{value:.2f}"
+
+
+def latex_text(cells: Sequence[Sequence[str]]) -> str:
+    """A tabular with the rules of booktabs, headings first; what LaTeX would obey is escaped."""
+    head, *rows = [" & ".join(cell.translate(_LATEX) for cell in row) + r" \\" for row in cells]
+    lines = [rf"\begin{{tabular}}{{{'l' * len(cells[0])}}}", r"\toprule", head, r"\midrule", *rows, r"\bottomrule"]
+    return "\n".join([*lines, r"\end{tabular}", ""])
+
+
+def html_text(cells: Sequence[Sequence[str]]) -> str:
+    """A table, headings first; what HTML would obey is escaped."""
+
+    def row(tag: str, texts: Sequence[str]) -> str:
+        return "<tr>" + "".join(f"<{tag}>{html.escape(text)}</{tag}>" for text in texts) + "</tr>"
+
+    head, *rows = cells
+    body = "".join(row("td", texts) for texts in rows)
+    return f"<table><thead>{row('th', head)}</thead><tbody>{body}</tbody></table>"
+
+
+def acceptance_rows(
+    config: Config, setting: Setting, rounds: RecordedRounds, by: str, groups: Mapping[tuple[str, int], Any]
+) -> Iterator[dict[str, Any]]:
+    """Ω by γ of each group of a setting's prompts, with its interval over them, groups as they first appear.
+
+    groups: that of each prompt, by (pair, prompt); None where it has none.
+    """
+    result, precision = rounds.by_prompt, config.precision
+    key = {name: value for name, value in asdict(setting).items() if name != "mode"}
+    found = [groups.get((setting.pair, number)) for number in rounds.acceptance.prompts]
+    for group in dict.fromkeys(found):
+        own = [index for index, one in enumerate(found) if one == group]
+        weights = draw_prompts(len(own), precision.bootstrap_replicates, config.seed)
+        omega = ratio_replicates(result.committed[own], result.starts[own], weights, confidence=precision.confidence)
+        low, high = percentile_interval(np.clip(omega[1:], 1, result.gammas + 1), precision.confidence)
+        for index, gamma in enumerate(result.gammas.tolist()):
+            yield {
+                **key,
+                by: group,
+                "gamma": gamma,
+                "prompts": len(own),
+                "tokens_per_round": finite_or_none(omega[0, index]),
+                "tokens_per_round_low": finite_or_none(low[index]),
+                "tokens_per_round_high": finite_or_none(high[index]),
+            }
+
+
+def comparison_rows(comparison: Comparison, baseline: str, name: str) -> Iterator[dict[str, Any]]:
+    """A row for each figure of each cell: the run of a name over the baseline."""
+    for cell in comparison.cells:
+        point = {field: value for field, value in vars(cell).items() if field != "ratios"}
+        for ratio in cell.ratios:
+            yield {
+                **point,
+                "figure": ratio.figure,
+                "baseline": baseline,
+                "run": name,
+                "baseline_value": ratio.first,
+                "value": ratio.second,
+                "ratio": ratio.ratio,
+                "ratio_low": ratio.low,
+                "ratio_high": ratio.high,
+                "verdict": ratio.verdict,
+                "baseline_gamma": ratio.gamma_first,
+                "gamma": ratio.gamma_second,
+            }

@@ -1,0 +1,216 @@
+"""The answers of a run as a table of 80 columns, with how far to trust them and what to do next. No torch.
+
+    print_answer(recommend(Run.open(path)))              # verdicts in colour on a terminal
+
+    embedded, greedy              speed-up over plain               tokens/s  ms per
+    batch     ctx  verdict     γ  predicted (90 %)  measured   plain    spec   round
+        1     128  speculate   3  1.27 (1.14-1.44)      1.29      72      92    31.7
+        4     128  conflict    1  1.17 (1.11-1.38)      0.98     165     193    37.0
+
+`conflict` is undecided because prediction and measurement disagree. Tokens/s are of the whole batch: plain is
+B / T_decode, speculative that times S from all evidence. Measured is of the γ of the answer, or where that was not
+decoded of the nearest one that was, with its own γ before it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from itertools import groupby
+from typing import Any
+
+from specgauge.model.decision import DISAGREE
+from specgauge.sweeps.recommend import Recommendations, is_optimistic
+from specgauge.sweeps.text_table import count, printable
+
+HIGH, MIDDLING, LOW = "high", "middling", "low"
+CLOSE_ERROR, WIDE_ERROR = 0.08, 0.15
+"""Mean relative error of predicted S under which trust can be high, and over which it is low."""
+SHOWN_WARNINGS = 3
+WEIGHTS = (
+    *("altered", "impossible_figure"),
+    *("not_lossless", "texts_differ", "rounds_unexpected", "chain_inconsistent", "null_target_prob"),
+    *("failed", "killed", "oom", "skipped", "unmeasured", "acceptance_missing", "not_decoded", "out_of_time"),
+    *("prediction_contradicted", "busy_machine", "cost_error", "slow_baseline", "drift", "not_converged", "undecided"),
+)
+"""Codes of warnings, the heaviest first; the others follow in the order they were found."""
+DOUBTFUL = {
+    "altered",
+    "impossible_figure",
+    "busy_machine",
+    "drift",
+    "not_converged",
+    "few_prompts",
+    "cost_error",
+    "slow_baseline",
+    "texts_differ",
+    "rounds_unexpected",
+}
+"""Warnings that leave no high trust."""
+
+_VERDICTS = {"speculate": "speculate", "do not speculate": "don't", "undecided": "undecided"}
+_HEADINGS = ("batch", "ctx", "verdict", "γ", "", "measured", "plain", "spec", "round")
+_WIDTHS = (5, 6, 9, 2, 16, 8, 6, 6, 6)
+_LEFT = {2, 4}
+_TITLE_WIDTH = 30
+_COLOURS = {"speculate": "green", "don't": "red", "undecided": "yellow", "conflict": "yellow", "unknown": "dim"}
+
+Entry = Mapping[str, Any]
+
+
+def print_answer(answers: Recommendations, *, every_warning: bool = False) -> None:
+    """Print `answer_text`; on a terminal with its verdicts in colour."""
+    text = answer_text(answers, every_warning=every_warning)
+    if not sys.stdout.isatty():
+        print(text)
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    shown = Text(text)
+    for word, colour in _COLOURS.items():
+        shown.highlight_words([f" {word} "], style=colour)
+    Console(soft_wrap=True).print(shown)
+
+
+def answer_text(answers: Recommendations, *, every_warning: bool = False) -> str:
+    """The tables by pair and sampling, then trust, the next step, and the heaviest warnings (or all of them)."""
+    lines: list[str] = []
+    for title, entries in groupby(answers.entries, title_text):
+        lines += [*_table(title, list(entries), answers), ""]
+    if answers.max_itl_s is not None:
+        lines.append(f"Rounds of over {answers.max_itl_s * 1e3:g} ms were left out.")
+    level, reason = trust(answers)
+    lines += [f"TRUST: {level.upper()}, {reason}", f"next: {next_step(answers)}"]
+    return "\n".join([*lines, *_warnings(answers, every_warning)])
+
+
+def _table(title: str, entries: list[Entry], answers: Recommendations) -> Iterator[str]:
+    interval = f"predicted ({100 * answers.confidence:g} %)"
+    title = printable(title)
+    if len(title) > _TITLE_WIDTH:
+        yield title
+        title = ""
+    yield f"{title:<{_TITLE_WIDTH}}{'speed-up over plain':<28}{'tokens/s':>14}{'ms per':>8}"
+    yield _line([*_HEADINGS[:4], interval, *_HEADINGS[5:]])
+    reasons = []
+    for entry in entries:
+        yield _line(_cells(entry, answers))
+        if entry["decision"] == "undecided" or entry["speedup"]["value"] is None:
+            reasons.append(f"  batch {entry['batch_size']}, context {entry['context']}: {printable(entry['reason'])}")
+    yield from reasons
+
+
+def _line(cells: list[str]) -> str:
+    padded = [
+        text.ljust(width) if place in _LEFT else text.rjust(width)
+        for place, (text, width) in enumerate(zip(cells, _WIDTHS, strict=True))
+    ]
+    return "  ".join(padded).rstrip()
+
+
+def _cells(entry: Entry, answers: Recommendations) -> list[str]:
+    here = [str(entry["batch_size"]), str(entry["context"])]
+    value = entry["speedup"]["value"]
+    if value is None:
+        return [*here, "unknown", *[""] * 6]
+    predicted, low, high = (entry["speedup_predicted"][name] for name in ("value", "low", "high"))
+    plain, speculative = tokens_per_second(entry)
+    round_s = entry["t_round_s"]
+    return [
+        *here,
+        verdict(entry),
+        str(entry["recommended_gamma"] or "-"),
+        f"{predicted:.2f}" + ("" if low is None else f" ({low:.2f}-{high:.2f})"),
+        _measured(entry, answers),
+        "-" if plain is None else f"{plain:.0f}",
+        "-" if speculative is None else f"{speculative:.0f}",
+        "-" if round_s is None else f"{1e3 * round_s:.1f}",
+    ]
+
+
+def _measured(entry: Entry, answers: Recommendations) -> str:
+    row = answers.nearest_measured(entry)
+    if row is None:
+        return "-"
+    other = "" if row["gamma"] == entry["recommended_gamma"] else f"γ{row['gamma']} "
+    return f"{other}{row['speedup_measured']:.2f}"
+
+
+def tokens_per_second(entry: Entry) -> tuple[float | None, float | None]:
+    """Of the whole batch, plain and speculative; None where it is not known."""
+    decode_s, value = entry["t_decode_s"], entry["speedup"]["value"]
+    plain = entry["batch_size"] / decode_s if decode_s else None
+    return plain, None if plain is None or value is None else plain * value
+
+
+def verdict(entry: Entry) -> str:
+    """One word: speculate, don't, undecided, conflict (undecided since two figures disagree), unknown."""
+    if entry["speedup"]["value"] is None:
+        return "unknown"
+    return "conflict" if is_conflict(entry) else _VERDICTS[entry["decision"]]
+
+
+def is_conflict(entry: Entry) -> bool:
+    """Whether a decision is open because prediction and measurement disagree."""
+    return entry["decision"] == "undecided" and str(entry["reason"]).startswith(DISAGREE)
+
+
+def trust(answers: Recommendations) -> tuple[str, str]:
+    """How far the answers can be relied on, and the figures that say so."""
+    known = [entry for entry in answers.entries if entry["speedup"]["value"] is not None]
+    if not known:
+        return LOW, "no cell has both timings and acceptance"
+    conflicts = sum(map(is_conflict, known))
+    if conflicts:
+        return LOW, f"prediction and measurement disagree in {conflicts} of {count(len(known), 'cell')}"
+    measured = sum(answers.nearest_measured(entry) is not None for entry in known)
+    errors = None if answers.summary is None else answers.summary.speedup
+    optimistic = sum(map(is_optimistic, known))
+    unknown = f"; the overhead of a round is not measured in {optimistic} of {len(known)}" if optimistic else ""
+    if not measured or errors is None:
+        return LOW, f"no speed-up was decoded end to end{unknown}"
+    found = f"predicted S {errors.text()} in {measured} of {count(len(known), 'cell')}{unknown}"
+    if errors.mean > WIDE_ERROR:
+        return LOW, found
+    doubts = sorted({str(one["code"]) for one in answers.warnings} & DOUBTFUL)
+    if errors.mean > CLOSE_ERROR or measured < len(known) or optimistic or doubts:
+        return MIDDLING, f"{found}{'; warned of ' + ', '.join(doubts) if doubts else ''}"
+    return HIGH, found
+
+
+def next_step(answers: Recommendations) -> str:
+    """What to do with these answers."""
+    known = [entry for entry in answers.entries if entry["speedup"]["value"] is not None]
+    if not known:
+        return "run the same command again; it goes on where it stopped"
+    if any(map(is_conflict, known)):
+        return "run again with --fresh and nothing beside it, with more validate.prompts"
+    if all(answers.nearest_measured(entry) is None for entry in known):
+        return "add `validate: {gamma: recommended}` to have the speed-ups decoded end to end"
+    if any(entry["decision"] == "undecided" for entry in known):
+        return "more prompts (workload.limit), precision.max_blocks and max_seconds decide what is open"
+    gammas = sorted({entry["gamma"] for entry in known if entry["gamma"]})
+    if not gammas:
+        return "decode plainly here; a faster or closer draft would change that"
+    where = "" if len(gammas) == 1 else ", as the table says by batch and context"
+    return f"speculate with γ = {', '.join(map(str, gammas))}{where}"
+
+
+def _warnings(answers: Recommendations, every_warning: bool) -> Iterator[str]:
+    ordered = sorted(
+        answers.warnings, key=lambda one: WEIGHTS.index(one["code"]) if one["code"] in WEIGHTS else len(WEIGHTS)
+    )
+    shown = ordered if every_warning else ordered[:SHOWN_WARNINGS]
+    for warning in shown:
+        yield f"warning: {printable(warning['message'])} → {printable(warning['remedy'])}"
+    if len(shown) < len(ordered):
+        more = count(len(ordered) - len(shown), "more warning")
+        yield f"{more}: in the report, or `specgauge recommend RUN --warnings`"
+
+
+def title_text(entry: Entry) -> str:
+    """Pair and sampling setting; what is the plain case is left out."""
+    plain = {"mode": ("eager", "mode"), "draft_sampling": ("same", "draft"), "acceptance_rule": ("ratio", "rule")}
+    extras = [f"{entry[name]} {what}" for name, (usual, what) in plain.items() if entry[name] != usual]
+    return ", ".join([str(entry["pair"]), str(entry["sampling"]), *extras])
