@@ -29,7 +29,6 @@ from specgauge.sweeps.store.schema import PredictionRow, RecommendationRow
 
 NO_ANSWER = "no answer"
 """Stands where a decision would, at points without a number."""
-_SURE_LOSS = "Even perfect acceptance would not pay for that: only a cheaper draft or a smaller batch can."
 _MORE_PROMPTS = "start a new run with more prompts (workload.prompts, workload.limit, workload.repetitions)"
 _MORE_TIMINGS = "run the same command again with larger precision.max_blocks and precision.max_seconds"
 
@@ -75,6 +74,8 @@ class Answers:
     validated: Validated
     confidence: float
     """That of the intervals (0.9)."""
+    lookups: frozenset[str] = frozenset()
+    """Pairs whose drafts are looked up."""
 
     def groups(self, batch_sizes: Iterable[int], contexts: Iterable[int]) -> dict[Setting, list[AnswerGroup]]:
         """The groups of every setting, in order of batch size and context; these two are the grid asked for."""
@@ -199,8 +200,33 @@ class Answers:
                 f"a round costs {number(needed)} plain steps and commits {number(commits)} tokens."
             )
             if needed > row.gamma + 1:
-                return f"{words} {_SURE_LOSS}"
-        return f"{words} A faster draft, one closer to the target, or a smaller batch would change that."
+                options = self._what_would_pay(members, acceptance_helps=False)
+                only = f": only {listed(options, 'or')} can" if options else ""
+                return f"{words} Even perfect acceptance would not pay for that{only}."
+        changes = listed(self._what_would_pay(members, acceptance_helps=True), "or")
+        return f"{words} {changes[0].upper()}{changes[1:]} would change that."
+
+    def _what_would_pay(self, members: Sequence[RecommendationRow], *, acceptance_helps: bool) -> list[str]:
+        """What could make speculation pay: lookups cost nothing already, and a batch of 1 has no smaller one."""
+        is_lookup = members[0].pair in self.lookups
+        found = [] if is_lookup else ["a faster draft"]
+        if acceptance_helps:
+            found.append("a draft model in place of lookups" if is_lookup else "one closer to the target")
+        if all(self._smaller_batch_is_better(one) for one in members):
+            found.append("a smaller batch")
+        return found
+
+    def _smaller_batch_is_better(self, one: RecommendationRow) -> bool:
+        """Not at a batch of 1, nor where this run found S smaller at a smaller batch."""
+        here = best_of(self._rows(one))
+        smaller = [
+            best.speedup or 0.0
+            for point, curve in self.curves.get(one.setting, {}).items()
+            if point.context == one.context
+            and point.batch_size < one.batch_size
+            and (best := best_of(curve)) is not None
+        ]
+        return one.batch_size > 1 and (not smaller or here is None or max(smaller) > (here.speedup or 0.0))
 
     def _when_undecided(self, members: Sequence[RecommendationRow]) -> str:
         """Where the uncertainty comes from: squared relative half-widths, acceptance against all of it."""

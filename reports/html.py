@@ -81,7 +81,13 @@ def page_values(data: ReportData) -> dict[str, Any]:
     config = data.config
     by_setting, decoded = curves(data.predictions), validated(data.validation)
     confidence = config.precision.confidence
-    answers = Answers(recommendations=data.recommendations, curves=by_setting, validated=decoded, confidence=confidence)
+    answers = Answers(
+        recommendations=data.recommendations,
+        curves=by_setting,
+        validated=decoded,
+        confidence=confidence,
+        lookups=frozenset(pair.name for pair in planned_pairs(config) if not pair.drafts_with_model),
+    )
     samplings, unanswered = _sampling_names(data), _unanswered(data)
     acceptance = acceptance_curves(data.acceptance, config)
     spent_s = sum(one.device_s for one in data.lines if one.device_s is not None)

@@ -29,7 +29,7 @@ CLOSE_ERROR, WIDE_ERROR = 0.08, 0.15
 SHOWN_WARNINGS = 3
 WEIGHTS = (
     *("altered", "impossible_figure"),
-    *("not_lossless", "texts_differ", "rounds_unexpected", "chain_inconsistent", "null_target_prob"),
+    *("not_lossless", "texts_differ", "rounds_unexpected", "chain_inconsistent"),
     *("failed", "killed", "oom", "skipped", "unmeasured", "acceptance_missing", "not_decoded", "out_of_time"),
     *("prediction_contradicted", "busy_machine", "cost_error", "slow_baseline", "drift", "not_converged", "undecided"),
 )
@@ -192,7 +192,7 @@ def next_step(answers: Recommendations) -> str:
         return "more prompts (workload.limit), precision.max_blocks and max_seconds decide what is open"
     gammas = sorted({entry["gamma"] for entry in known if entry["gamma"]})
     if not gammas:
-        return "decode plainly here; a faster or closer draft would change that"
+        return "decode plainly here; the report says how far from paying it is"
     where = "" if len(gammas) == 1 else ", as the table says by batch and context"
     return f"speculate with γ = {', '.join(map(str, gammas))}{where}"
 

@@ -11,7 +11,7 @@ from specgauge.reports import formatting
 from specgauge.reports.answers import AnswerGroup, Answers, merged, setting_words
 from specgauge.reports.records import Curves, Validated, curves, validated
 from specgauge.sweeps.store.schema import RecommendationRow
-from tests.reports.synthetic import GREEDY, NOTHING, ONE, Shape, a_record, an_answer, predicted, recommended
+from tests.reports.synthetic import GREEDY, NOTHING, ONE, Shape, a_record, an_answer, curve, predicted, recommended
 
 NO_CURVES: Curves = {}
 PAYS, NOT, OPEN = "speculate", "do not speculate", "undecided"
@@ -226,3 +226,26 @@ def test_every_known_time_prints_as_a_number(values_s: list[float | None]) -> No
             assert text == "–"
         else:
             assert abs(float(text) * unit.seconds - value_s) <= 0.51 * unit.seconds * 10**-unit.decimals
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "lookups", "speedups", "advice"),
+    [
+        (1, (), {}, "A faster draft or one closer to the target would"),
+        (4, (), {}, "A faster draft, one closer to the target or a smaller batch would"),
+        (4, (), {1: 0.9}, "A faster draft, one closer to the target or a smaller batch would"),
+        (4, (), {1: 0.7}, "A faster draft or one closer to the target would"),  # this run found it worse there
+        (4, ("p",), {}, "A draft model in place of lookups or a smaller batch would"),
+        (1, ("p",), {}, "A draft model in place of lookups would"),
+    ],
+)
+def test_advice_fits_the_batch_and_the_draft(
+    batch_size: int, lookups: tuple[str, ...], speedups: dict[int, float], advice: str
+) -> None:
+    found = {
+        Point(batch_size=size, context=64): curve(context=64, batch_size=size, speedup=value)
+        for size, value in {**speedups, batch_size: 0.8}.items()
+    }
+    row = an_answer(batch_size, 64, NOT, None, value=0.8, low=0.7, high=0.9)
+    (group,) = replace(answers_of([row], {GREEDY: found}), lookups=frozenset(lookups)).groups([], [])[GREEDY]
+    assert advice in group.following

@@ -42,10 +42,12 @@ def run(
     Takes up an earlier run of the same configuration where it was stopped.
     """
     loaded = _load(config, overrides)
-    from specgauge.sweeps.run.runner import run as run_sweep
     from specgauge.sweeps.store.files import RUNS
 
     folder = RUNS / loaded.name if out is None else out
+    if sys.stderr.isatty():  # a file gets stages and errors alone
+        print(f"{loaded.name}: results go to {folder}; torch and the models are loaded first", file=sys.stderr)
+    from specgauge.sweeps.run.runner import run as run_sweep
 
     try:
         with ended_like_ctrl_c():
