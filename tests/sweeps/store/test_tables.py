@@ -419,7 +419,7 @@ CASES: dict[str, tuple[Callable[[Path], object], Damages]] = {
          *(rows_of(ValidationRow, validation_row(**change)) for change in (
              {"gamma": "four"}, {"gamma": None}, {"gamma": -3}, {"blocks": 1.5}, {"cost_error": "nan"},
              {"speedup_measured": -1.0}, {"lossless": "yes"}, {"lossless": None}, {"rounds_agree": 1},
-             {"policy": "svip"})),
+             {"policy": "svip"}, {"gamma": 999_999}, {"batch_size": 999_999})),
          rows_of(ValidationRow, policy_row(early_stop_checks="many")), rows_of(ValidationRow, policy_row(policy=None)),
          lambda path: path.rename(path.with_name("verification.csv"))],
     ),
@@ -441,7 +441,7 @@ CASES: dict[str, tuple[Callable[[Path], object], Damages]] = {
     str(ACCEPTANCE): (
         lambda run: Run.open(run).acceptance_of("p", "greedy"),
         [*PARQUET, lacking("overlap_match"), values(context="far"), values(draft_prob=math.inf),
-         values(draft_top_prob=1.5), values(draft_entropy_nats=-1.0), values(prompt=None), values(token=-1),
+         values(draft_top_prob=1.5), values(draft_entropy_nats=-1.0), values(prompt=None), values(position=None), values(token=-1),
          parquet(lambda table: table.slice(0, 0))],
     ),
     "rollouts.parquet": (
