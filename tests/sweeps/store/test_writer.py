@@ -283,7 +283,8 @@ DAMAGES = [
     other(arm="verify:0"), other(arm=3), other(block=True), other(block=-1), other(reason=3), other(notes=[]),
     other(axes={**AXES, "context": 65}), other(axes={"pair": "x"}), other(axes={**AXES, "pair": 1}),
     other(axes={**AXES, "batch_size": "1"}), other(gama=4), other(sample_s=[]), other(schema=2),
-    other(samples_s=[[10**400]]), other(block=10**300), other(axes={**AXES, "context": 10**400}),
+    other(samples_s=[[10**400]]),
+    other(block=10**300), other(axes={**AXES, "context": 10**400}),
 ]  # fmt: skip
 
 
