@@ -441,7 +441,8 @@ CASES: dict[str, tuple[Callable[[Path], object], Damages]] = {
     str(ACCEPTANCE): (
         lambda run: Run.open(run).acceptance_of("p", "greedy"),
         [*PARQUET, lacking("overlap_match"), values(context="far"), values(draft_prob=math.inf),
-         values(draft_top_prob=1.5), values(draft_entropy_nats=-1.0), values(prompt=None), values(position=None), values(token=-1),
+         values(draft_top_prob=1.5), values(draft_entropy_nats=-1.0), values(prompt=None), values(token=-1),
+         values(position=None),
          parquet(lambda table: table.slice(0, 0))],
     ),
     "rollouts.parquet": (
