@@ -99,28 +99,30 @@ def commands(run: Path, whole: Path, out: Path) -> Lines:
         "report": (["report", str(run), "--out", str(page)], (page,)),
         "compare": (["compare", str(whole), str(run), "--json"], ()),
         "compare, first": (["compare", str(run), str(whole)], ()),
-        "replay": (["replay", str(run), "--replicates", "1", "--batch-size", "1", *_first_context(run)], ()),
+        "replay": (["replay", str(run), "--replicates", "1", *_first_point(run)], ()),
     }
     with contextlib.redirect_stderr(io.StringIO()), contextlib.redirect_stdout(io.StringIO()) as help_text:
         command_line(["predict", "--help"])
     if "--from-run" in help_text.getvalue():
         times = ["--t-decode", "10ms", "--t-draft", "1ms", "--t-verify", "11ms"]
-        found["predict --from-run"] = (["predict", "--from-run", str(run), *times], ())
+        found["predict --from-run"] = (["predict", "--from-run", str(run), *_first_point(run)[:2], *times], ())
     return found
 
 
-def _first_context(run: Path) -> list[str]:
-    """The smallest alone: replays take longest."""
-    return ["--context", str(min(Run.open(run).config.grid.context))]
+def _first_point(run: Path) -> list[str]:
+    """The smallest of one sampling setting alone: replays take longest."""
+    config = Run.open(run).config
+    point = ["--batch-size", str(min(config.grid.batch_size)), "--context", str(min(config.grid.context))]
+    return ["--sampling", config.sampling[0].name, *point]
 
 
-def answer(arguments: list[str], pages: Sequence[Path]) -> Answer:
-    """Run a command line in this process."""
+def answer(arguments: list[str], pages: Sequence[Path], alarm_s: int | None = None) -> Answer:
+    """Run a command line in this process, which ends after `alarm_s` (ALARM_S without, 0 is never)."""
     for page in pages:
         page.unlink(missing_ok=True)
     fault, code, began_s = "", -1, time.monotonic()
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.alarm(ALARM_S)  # ends this process, whatever it is in
+    signal.alarm(ALARM_S if alarm_s is None else alarm_s)  # ends this process, whatever it is in
     with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as errors:
         code = command_line(arguments)
     signal.alarm(0)
@@ -268,7 +270,7 @@ def main(arguments: Sequence[str]) -> int:
         shutil.copytree(whole, run)
         lines = commands(run, whole, Path(folder))
         for line in lines.values():
-            answer(*line)  # what is imported here is not imported in every process
+            answer(*line, alarm_s=0)  # what is imported here is not imported in every process
         usual = dict(answers(lines))
         for name, found in usual.items():
             print(f"{name}: code {found.code}, {found.seconds:.1f} s {found.fault}", flush=True)
