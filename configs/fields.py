@@ -83,12 +83,7 @@ Share = Annotated[float, Field(ge=0, le=1), ZERO]
 Dtype = Literal["auto", "float32", "bfloat16", "float16", "float64"]
 Mode = Literal["eager", "compile", "cuda_graph"]
 Threads = Annotated[int, Field(ge=1, le=4096)]
-Attention = Annotated[
-    str,
-    StringConstraints(pattern=r"^[A-Za-z0-9_./@:|-]+$"),
-    ONE_LINE,
-    expects("the name of one of transformers' attention implementations, such as sdpa or eager"),
-]
+Attention = Literal["sdpa", "eager"]
 Positive = Annotated[int, Field(ge=1)]
 BatchSize = Annotated[int, Field(ge=1, le=LARGEST_BATCH_SIZE)]
 Context = Annotated[int, Field(ge=1, le=LARGEST_CONTEXT)]

@@ -67,9 +67,9 @@ class ModelConfig(Section):
         expects("a mapping as transformers' quantization_config takes it"),
     ] = None
     """Quantization settings, as transformers takes them; null loads the weights as they are stored."""
-    attention: Annotated[Annotated[Attention, one_of("attention")] | None, null_means("the model's default")] = None
-    """Attention implementation: eager, sdpa, flash_attention_2, …; null is the model's default. Several make a variant
-    of the pair each."""
+    attention: Annotated[Annotated[Attention, one_of("attention")] | None, null_means("sdpa")] = None
+    """Attention implementation: torch's own (sdpa) or written out (eager), which take a mask for rows of their own
+    lengths; flash attention does not. Null is sdpa. Several make a variant of the pair each."""
     trust_remote_code: bool = False
     """Whether code from the model's repository may run on this machine."""
 

@@ -42,7 +42,7 @@ from specgauge.configs.fields import (
     null_means,
     one_of,
 )
-from specgauge.configs.pairs import PairConfig
+from specgauge.configs.pairs import ModelConfig, PairConfig
 from specgauge.configs.variants import CellRule, GridPoint, rule_errors, spread
 
 SPREAD = "spread"
@@ -52,6 +52,7 @@ MOST_SETTINGS = 100
 """Of sampling: each is recorded, predicted and shown for every pair."""
 MOST_POINTS = 100_000
 """Of a grid; measuring them at a second each takes longer than a day."""
+LEAST_TEMPERATURE = 1e-4
 DraftSampling = Literal["same", "greedy"]
 AcceptanceRule = Literal["ratio", "match"]
 Policy = Literal["heuristic", "gammatune", "svip", "adaedl", "ucb", "exp3", "goodput", "renewal"]
@@ -69,7 +70,8 @@ class WorkloadConfig(Section):
     chat_template: Literal["auto", "always", "never"] = "auto"
     """Whether prompts pass through the model's chat template; auto applies it where the model has one."""
     limit: Annotated[Positive | None, null_means("every prompt")] = None
-    """Use only this many prompts, from the first; null uses all."""
+    """Use only this many prompts: the first, or drawn evenly by `category` with the seed where rows have one; null uses
+    all."""
     prompt_tokens: Annotated[Contexts | None, null_means("each as long as it is")] = None
     """Brings every prompt to exactly this length, or to each of several: its end, after the ends of the prompts before
     it. Acceptance at a context of grid.context is then read off the texts that start there."""
@@ -85,13 +87,20 @@ class WorkloadConfig(Section):
         return self
 
 
+def _divides(temperature: float) -> float:
+    """A temperature by which logits can be divided: under a tiny one they are infinite."""
+    if 0 < temperature < LEAST_TEMPERATURE:
+        raise refused(temperature, f"0 (the likeliest token) or at least {LEAST_TEMPERATURE:g}")
+    return temperature
+
+
 class SamplingConfig(Section):
     """One named way to turn logits into a token; both models' distributions pass through it."""
 
     name: Name
     """Names the setting in files, tables and options."""
-    temperature: Annotated[float, Field(ge=0, le=100), ZERO] = 1.0
-    """Divides the logits; 0 takes the likeliest token."""
+    temperature: Annotated[float, Field(ge=0, le=100), ZERO, AfterValidator(_divides)] = 1.0
+    """Divides the logits; 0 takes the likeliest token, anything else is at least 0.0001."""
     top_k: Annotated[Annotated[int, Field(ge=0)] | None, OFF] = None
     """Keeps the k likeliest tokens; null or 0 keeps all."""
     top_p: Annotated[Annotated[float, Field(gt=0, le=1)] | None, OFF] = None
@@ -214,7 +223,8 @@ class ValidateConfig(Section):
     """Adaptive policies that are decoded beside the gammas; null is none. They are tuned on the recorded acceptance of
     every other prompt, so that no prompt is decoded by a policy that has seen it."""
     prompts: Annotated[Positive | None, null_means("every prompt")] = 16
-    """Prompts decoded in each cell, from the first; each is brought to exactly the context's length."""
+    """Prompts decoded in each cell, the first, or evenly by category; each is brought to exactly the context's
+    length."""
     max_new_tokens: Annotated[
         Annotated[int, Field(ge=2, le=LARGEST_CONTEXT)] | None, null_means("workload.max_new_tokens")
     ] = None
@@ -342,6 +352,12 @@ class Config(Section):
             error = refused(None, "rules that leave at least one cell", got="rules that leave none")
             errors.append((("grid", "exclude" if grid.exclude else "include"), error))
         errors += self._validation_errors()
+        errors += [
+            (("pairs", index, role, "device"), refused("cpu", "auto or cuda, since mode is cuda_graph"))
+            for index, pair in enumerate(self.pairs)
+            for role, spec in (("target", pair.target), ("draft", pair.draft))
+            if isinstance(spec, ModelConfig) and spec.device == "cpu" and self.mode_of(pair) == "cuda_graph"
+        ]
         largest = max(grid.gamma)
         if self.workload.max_new_tokens <= largest:
             expected = f"more than the largest gamma, which is {largest}, or no round can be verified"
@@ -372,6 +388,20 @@ class Config(Section):
             expected = f"one rate, or one for each draft of the largest gamma, which is {deepest}"
             errors.append((("validate", "acceptance"), refused(None, expected, got=f"{len(wanted.acceptance)} rates")))
         return errors
+
+
+def check_prompt_tokens(where: str, workload: WorkloadConfig, max_context: int | None) -> None:
+    """Refuse prompts that are brought to lengths after which a model of ``max_context`` positions has no room.
+
+    Raises:
+        ValueError: the longest length that fits and why.
+    """
+    longest, new = max(workload.prompt_tokens or (0,)), workload.max_new_tokens
+    if workload.prompt_tokens is not None and max_context is not None and longest + new > max_context:
+        raise ValueError(
+            f"workload.prompt_tokens: expected at most {max_context - new}, since {new} tokens are written and {where} "
+            f"takes {max_context}, got {longest}; lower it or workload.max_new_tokens"
+        )
 
 
 def check_context(

@@ -170,8 +170,6 @@ def _name_error(name: str, variants: list[str], index: int, owners: dict[str, in
             return refused(name, f"a name that pairs[{owner}] does not have already", got=f"{name!r}{variant}")
         if not is_name(one):
             return refused(name, f"a name whose variants, such as {one}, have at most {LONGEST_NAME} characters")
-    if len({one.casefold() for one in variants}) < len(variants):
-        return refused(name, f"variants with names of their own, two would be {max(variants, key=variants.count)}")
     return None
 
 

@@ -29,8 +29,9 @@ CLOSE_ERROR, WIDE_ERROR = 0.08, 0.15
 SHOWN_WARNINGS = 3
 WEIGHTS = (
     *("altered", "impossible_figure"),
-    *("not_lossless", "texts_differ", "rounds_unexpected", "chain_inconsistent"),
+    *("generate_differs", "pair_refused", "not_lossless", "texts_differ", "rounds_unexpected", "chain_inconsistent"),
     *("failed", "killed", "oom", "skipped", "unmeasured", "acceptance_missing", "not_decoded", "out_of_time"),
+    *("prompt_ends", "no_chat_template", "end_tokens_differ", "rope_switch", "stray_window", "fields_unused"),
     *("prediction_contradicted", "busy_machine", "cost_error", "slow_baseline", "drift", "not_converged", "undecided"),
 )
 """Codes of warnings, the heaviest first; the others follow in the order they were found."""
@@ -161,6 +162,8 @@ def trust(answers: Recommendations) -> tuple[str, str]:
     known = [entry for entry in answers.entries if entry["speedup"]["value"] is not None]
     if not known:
         return LOW, "no cell has both timings and acceptance"
+    if any(one["code"] == "generate_differs" for one in answers.warnings):
+        return LOW, "a model's texts are not those of transformers' generate"
     conflicts = sum(map(is_conflict, known))
     if conflicts:
         return LOW, f"prediction and measurement disagree in {conflicts} of {count(len(known), 'cell')}"

@@ -23,6 +23,7 @@ from specgauge.sweeps.run.progress import duration_text, size_text
 from specgauge.sweeps.text_table import count, text_table
 
 if TYPE_CHECKING:
+    from specgauge.bench.notes import Note
     from specgauge.configs.pairs import PairConfig
     from specgauge.configs.schema import Config
 
@@ -42,8 +43,9 @@ def describe(config: Config) -> str:
 
     sizes = read_sizes(config)
     check_contexts(config, sizes)
-    remarks: list[str] = []
-    prompts = len(read_prompts(config.workload, remarks.append))
+    notes: list[Note] = []
+    read = read_prompts(config.workload, notes.append, seed=config.seed)
+    prompts = len(read)
     return "\n".join(
         (
             *_cell_lines(config, sizes),
@@ -52,9 +54,16 @@ def describe(config: Config) -> str:
             _acceptance_line(config, prompts),
             *_validation_lines(config, prompts),
             *_limit_lines(config),
-            *(f"  {remark}" for remark in remarks),
+            *(f"  {note.message}" for note in notes),
             "",
-            *(line for pair in config.pairs for line in _pair_lines(config, pair, sizes[pair.name], prompts)),
+            *(
+                line
+                for pair in config.pairs
+                for line in (
+                    *_pair_lines(config, pair, sizes[pair.name], prompts),
+                    *_too_long_lines(config, pair, sizes[pair.name], [prompt.text for prompt in read]),
+                )
+            ),
         )
     )
 
@@ -199,6 +208,32 @@ def _pair_lines(config: Config, pair: PairConfig, sizes: PairSizes, prompts: int
         *_interleaved_lines(config, pair, sizes),
         *_time_lines(config, pair, sizes, prompts, unknown, [] if any(one.gguf_file for one in models) else absent),
     ]
+
+
+def _too_long_lines(config: Config, pair: PairConfig, sizes: PairSizes, texts: Sequence[str]) -> list[str]:
+    """How many prompts will be left out as too long, by the target's tokenizer where it is here.
+
+    Raises:
+        ValueError: all of them.
+    """
+    from specgauge.bench.models.files import token_counts
+
+    known = [size.max_context for size in (sizes.target, sizes.draft) if size is not None and size.max_context]
+    folder = model_folder(pair.target, "target")
+    if not known or folder is None or config.workload.prompt_tokens is not None:
+        return []
+    limit, new = min(known), config.workload.max_new_tokens
+    long_texts = [text for text in texts if len(text.encode()) + new > limit]  # a token has at least a byte
+    too_long = [length for length in token_counts(folder, long_texts) if length + new > limit]
+    if not too_long:
+        return []
+    found = f"{len(too_long)} of {len(texts)} prompts leave no room for {new} tokens in the {limit} that are taken"
+    if len(too_long) == len(texts):
+        raise ValueError(
+            f"pair {pair.name!r}: workload.prompts: {found}, the shortest has {min(too_long)}; give shorter prompts, "
+            "or lower workload.max_new_tokens"
+        )
+    return [f"  {found}, and are left out; the longest has {max(too_long)}, without a chat template"]
 
 
 def _time_lines(

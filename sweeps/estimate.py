@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specgauge.configs.pairs import ModelConfig
-from specgauge.configs.schema import check_context
+from specgauge.configs.schema import check_context, check_prompt_tokens
 from specgauge.configs.variants import GridPoint
 from specgauge.model.arms import BASELINES, GENERATE, OF_PLAIN, PREFILL_BLOCKS
 from specgauge.sweeps.model_sizes import ModelSize, PairSizes
@@ -84,7 +84,7 @@ def assumed_machine(spec: ModelConfig, threads: int | None) -> AssumedMachine:
 
 
 def check_contexts(config: Config, sizes: Mapping[str, PairSizes]) -> None:
-    """Refuse contexts that leave no room for a round in a model whose limit its files tell.
+    """Refuse contexts and lengths of prompts that leave no room in a model whose limit its files tell.
 
     Raises:
         ValueError: the largest context that fits and why.
@@ -96,6 +96,7 @@ def check_contexts(config: Config, sizes: Mapping[str, PairSizes]) -> None:
         for role, size in (("target", sizes[pair.name].target), ("draft", sizes[pair.name].draft)):
             limit, name = None if size is None else size.max_context, f"pair {pair.name!r} {role}"
             check_context(name, context=context, tokens=gamma_max + 1, max_context=limit)
+            check_prompt_tokens(name, config.workload, limit)
             if decoded and role == "target":
                 tokens = decoded_tokens(config)
                 check_context(name, context=max(decoded), tokens=tokens, max_context=limit, section="validate")

@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from specgauge.configs.pairs import LayersDraft, NgramDraft
 from specgauge.configs.reading import TABLE_BYTES, expanded, read_text
+from specgauge.model.context import context_limit
+from specgauge.sweeps.plan import measured_points, reach
 
 if TYPE_CHECKING:
     from specgauge.configs.pairs import ModelConfig, PairConfig
@@ -93,24 +95,27 @@ def total(bytes_of: Sequence[int | None]) -> int | None:
 
 def read_sizes(config: Config) -> dict[str, PairSizes]:
     """What the local files say of every pair's models, by the pair's name; raises as `read_pair_sizes`."""
-    return {pair.name: read_pair_sizes(pair) for pair in config.pairs}
+    return {
+        pair.name: read_pair_sizes(pair, reach(config, pair.name) if measured_points(config, pair.name) else None)
+        for pair in config.pairs
+    }
 
 
-def read_pair_sizes(pair: PairConfig) -> PairSizes:
-    """What the local files say of a pair's models.
+def read_pair_sizes(pair: PairConfig, longest: int | None = None) -> PairSizes:
+    """What the local files say of a pair's models; `longest` is the most tokens in a row of the run.
 
     Raises:
         ValueError: a model directory is missing or damaged; the pair is named.
     """
     draft = pair.draft
     try:
-        target = read_model_size(pair.target, role="target")
+        target = read_model_size(pair.target, role="target", longest=longest)
         if isinstance(draft, NgramDraft):
             return PairSizes(target=target, draft=NO_MODEL)
         if isinstance(draft, LayersDraft):
-            first = read_model_size(pair.target, role="target", layers=draft.layers)
+            first = read_model_size(pair.target, role="target", layers=draft.layers, longest=longest)
             return PairSizes(target=target, draft=first, shares_weights=True)
-        return PairSizes(target=target, draft=read_model_size(draft, role="draft"))
+        return PairSizes(target=target, draft=read_model_size(draft, role="draft", longest=longest))
     except ValueError as error:
         raise ValueError(f"pair {pair.name!r}: {error}") from error
 
@@ -119,7 +124,7 @@ def model_folder(spec: ModelConfig, role: Role) -> Path | None:
     """The local folder with the model's files; None for a hub model that is not in the cache.
 
     Raises:
-        ValueError: a path at which there is no directory.
+        ValueError: a path at which there is no directory, or a name that is no hub id.
     """
     if spec.model == "embedded":
         return EMBEDDED / role
@@ -131,17 +136,21 @@ def model_folder(spec: ModelConfig, role: Role) -> Path | None:
     if spec.model.startswith(("/", "./", "../", "~")):
         raise ValueError(f"{role} {spec.model!r}: no such directory; check the path, or give a hub id")
     from huggingface_hub import try_to_load_from_cache
-    from huggingface_hub.errors import HFValidationError
 
-    try:
-        found = try_to_load_from_cache(spec.model, "config.json", revision=spec.revision)
-    except HFValidationError:
-        return None
+    from specgauge.bench.models.files import name_fault
+
+    if (fault := name_fault(spec.model)) is not None:
+        raise ValueError(f"{role} {fault}")
+    found = try_to_load_from_cache(spec.model, "config.json", revision=spec.revision)
     return Path(found).parent if isinstance(found, str) else None
 
 
-def read_model_size(spec: ModelConfig, *, role: Role, layers: int | None = None) -> ModelSize | None:
+def read_model_size(
+    spec: ModelConfig, *, role: Role, layers: int | None = None, longest: int | None = None
+) -> ModelSize | None:
     """The size of a model whose files are local, cut after its first `layers`; None for one that is not, and for GGUF.
+
+    `longest` is the most tokens in a row of the run, by which the positions that it takes may differ.
 
     Raises:
         ValueError: no directory, no config.json in it, that or a safetensors file is damaged, or it has no layer more
@@ -150,6 +159,10 @@ def read_model_size(spec: ModelConfig, *, role: Role, layers: int | None = None)
     folder = model_folder(spec, role)
     if folder is None or spec.gguf_file is not None:
         return None
+    from specgauge.bench.models.files import adapter_fault
+
+    if (fault := adapter_fault(folder)) is not None:
+        raise ValueError(f"{role} {fault}")
     if not (folder / "config.json").is_file():
         raise ValueError(f"{role} {spec.model!r} is not a model directory: it has no config.json")
     config = _read_mapping(folder / "config.json")
@@ -168,7 +181,7 @@ def read_model_size(spec: ModelConfig, *, role: Role, layers: int | None = None)
         kv_heads=_number(inner, "num_key_value_heads") or heads,
         head_dim=_number(inner, "head_dim") or (width // heads if heads and width else None),
         vocabulary=_number(inner, "vocab_size"),
-        max_context=_number(inner, "max_position_embeddings", "n_positions", "max_seq_len"),
+        max_context=context_limit(inner, longest),
     )
 
 

@@ -97,6 +97,17 @@ def decoded_points(config: Config, pair: str) -> tuple[GridPoint, ...]:
     return () if config.validation is None else tuple(filter(config.is_decoded, measured_points(config, pair)))
 
 
+def reach(config: Config, pair: str) -> int:
+    """The most tokens in a row of a pair: a round at the longest context, a text decoded, a prompt brought to length.
+
+    Prompts as long as they are do not count; those of a model that takes fewer tokens are left out.
+    """
+    rounds = [point.context + max(config.grid.gamma) + 1 for point in measured_points(config, pair)]
+    texts = [point.context + decoded_tokens(config) for point in decoded_points(config, pair)]
+    prompts = [length + config.workload.max_new_tokens for length in config.workload.prompt_tokens or ()]
+    return max([*rounds, *texts, *prompts])
+
+
 def decoded_tokens(config: Config) -> int:
     """Tokens that are decoded end to end for each prompt."""
     own = None if config.validation is None else config.validation.max_new_tokens

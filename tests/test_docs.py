@@ -331,12 +331,12 @@ def warning_codes() -> set[str]:
     found: set[str] = set()
     for path in FILES:
         for node in ast.walk(tree_of(path)):
-            if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("WarningRow", "gap"):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("WarningRow", "Note", "gap"):
                 code = next((one.value for one in node.keywords if one.arg == "code"), *node.args[:1])
                 found.add(str(code.value) if isinstance(code, ast.Constant) else f"{path.name}: {ast.unparse(code)}")
             elif isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "remedies":
                 found |= set(ast.literal_eval(node.value))
-    return found - {"records.py: code", "warnings.py: status"}  # those of `gap` and of `remedies`
+    return found - {"records.py: code", "warnings.py: status", "session.py: note.code"}  # of `gap`, `remedies`, notes
 
 
 def entries() -> dict[str, str]:

@@ -12,7 +12,8 @@ Shapes: B batch, H query heads, K key/value heads, N new tokens, S slots, D head
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -150,6 +151,26 @@ def sliding_window(model: PreTrainedModel) -> int | None:
     if window is None or getattr(config, "use_sliding_window", True) is False:
         return None
     return int(window) if kinds is None or "sliding_attention" in kinds else None
+
+
+@contextmanager
+def window_of(model: PreTrainedModel, tokens: int) -> Iterator[None]:
+    """The model with another sliding window, where it has one."""
+    config = model.config.get_text_config()
+    own = config.sliding_window
+    config.sliding_window = tokens
+    try:
+        yield
+    finally:
+        config.sliding_window = own
+
+
+def drop_window(model: PreTrainedModel) -> None:
+    """Take the sliding window out of a configuration whose model applies none, so that nobody else believes it."""
+    config = model.config.get_text_config()
+    config.sliding_window = None
+    if getattr(config, "layer_types", None):
+        config.layer_types = ["full_attention"] * len(config.layer_types)
 
 
 def refuse_cache_that_cannot_roll_back(config: Any, name: str, model: PreTrainedModel | None = None) -> None:

@@ -180,11 +180,11 @@ class EndToEnd:
         return found
 
     def _against_plain(self, found: dict[str, ArmRun]) -> dict[str, ArmRun]:
-        """Greedy texts of the decoder with where they leave the plain loop's, and whether rounding explains it."""
+        """Greedy texts, generate's too, with where they leave the plain loop's, and whether rounding explains it."""
         if self.settings.temperature != 0.0 or self.forced is not None or PLAIN not in found:
             return found
         compared = dict(found)
-        for arm in found.keys() - {PLAIN, GENERATE}:
+        for arm in found.keys() - {PLAIN}:
             leaving = divergences(self.pair.target, found[PLAIN].texts, found[arm].texts, self.settings)
             places = {place.prompt: place for place in leaving}
             requests = []

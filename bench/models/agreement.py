@@ -3,7 +3,10 @@
 Some architectures ignore the positions or the mask they are given, keep a buffer of their own, or let a token see the
 ones after it; their numbers would be another model's without any sign of it.  So each model computes a few tokens by
 its own means and no cache, and once more through the cache: rows of different lengths, tokens rolled back, one new
-token and several.
+token and several.  A sliding window is made as short as a few tokens for that, so that it is passed.
+
+Some configurations name a window that the architecture does not apply.  A model whose logits do not depend on it has
+none.
 
     take_over_attention(model, "specgauge_rows", device, name="pair 'qwen' target")
 
@@ -13,11 +16,13 @@ Shapes: B rows, L tokens, V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from specgauge.bench.cache.adapter import drop_window, sliding_window, window_of
 from specgauge.bench.cache.cache import RowCache, new_cache, prefill
 from specgauge.bench.models.load_errors import kind_and_line, refused
 from specgauge.bench.models.static_graphs import StaticForward
@@ -25,35 +30,57 @@ from specgauge.bench.models.static_graphs import StaticForward
 _LENGTHS = (2, 5)
 """Tokens each row holds when it is rolled back."""
 _TOKENS = 8
+_SHORT_WINDOW = 3
+"""Tokens of a sliding window while it is checked."""
 _LARGEST_DIFFERENCE = {torch.float64: 1e-3, torch.float32: 1e-3}
 """Relative difference of logits that rounding explains, by their type; wrong masks or positions give about 1."""
 _LARGEST_DIFFERENCE_LOW_PRECISION = 0.1
 
 
 @torch.inference_mode()
-def take_over_attention(model: PreTrainedModel, attention: str, device: torch.device, name: str) -> None:
+def take_over_attention(model: PreTrainedModel, attention: str, device: torch.device, name: str) -> int | None:
     """Set the registered attention implementation ``attention`` on the model, and check what it computes.
 
-    A lack of memory goes through as it is.
+    Returns the sliding window that its configuration names and the model does not apply, which is taken out of the
+    configuration; None where there is no such.  A lack of memory goes through as it is.
 
     Raises:
         ValueError: the model cannot run on a cache with a length per row, or computes other logits on it.
     """
     who, tokens = f"{name}: {type(model).__name__}", _tokens(model, device)
     where, remedy = "on a cache with a length per row", "use a decoder-only model of another architecture"
-    with refused(lambda error: f"{who} does not run {where} ({kind_and_line(error)}); {remedy}"):
-        expected: Tensor = model(input_ids=tokens, use_cache=False).logits
-        has_nan = bool(expected.isnan().any())
-        model.set_attn_implementation(attention)
+    is_stated, stray = isinstance(getattr(model.config.get_text_config(), "sliding_window", None), int), None
+
+    def by_own_means() -> Tensor:
+        logits: Tensor = model(input_ids=tokens, use_cache=False).logits
+        return logits
+
+    def on_the_cache() -> dict[int, tuple[Tensor, int]]:
         cache = new_cache(model, batch_size=len(_LENGTHS), tokens=_TOKENS)
         prefill(model, cache, tokens[:, : max(_LENGTHS) + 1])
-        found = _cached_logits(cache, tokens, lambda fed: prefill(model, cache, fed))
+        return _cached_logits(cache, tokens, lambda fed: prefill(model, cache, fed))
+
+    with refused(lambda error: f"{who} does not run {where} ({kind_and_line(error)}); {remedy}"):
+        expected = by_own_means()
+        has_nan = bool(expected.isnan().any())
+        if is_stated and not has_nan:
+            with window_of(model, _TOKENS):
+                whole = by_own_means()
+            with window_of(model, _SHORT_WINDOW):
+                expected = by_own_means()
+            if torch.equal(expected, whole):
+                is_stated, stray = False, sliding_window(model)
+                drop_window(model)
+        model.set_attn_implementation(attention)
+        with window_of(model, _SHORT_WINDOW) if is_stated else nullcontext():
+            found = on_the_cache()
     if has_nan:
         raise ValueError(
             f"{name}: its logits are not numbers (NaN) in {str(expected.dtype).removeprefix('torch.')}; its weights "
             "are corrupt, or need a wider dtype, such as bfloat16 or float32"
         )
     _refuse_difference(found, expected, f"{who} computes other logits {where} than by its own means", remedy)
+    return stray
 
 
 @torch.inference_mode()
@@ -64,10 +91,16 @@ def check_static_forward(static: StaticForward) -> None:
         ValueError: it does not.
     """
     who, tokens = f"{static.name}: {type(static.model).__name__}", _tokens(static.model, static.device)
-    cache = static.new_cache(batch_size=len(_LENGTHS), tokens=_TOKENS)
-    expected = prefill(static.model, cache, tokens)
-    with refused(lambda error: f"{who} does not run over static shapes ({kind_and_line(error)}); use mode: eager"):
-        found = _cached_logits(cache, tokens, lambda fed: static.run(static.model, cache, fed, 0, is_plain=True))
+    has_window = sliding_window(static.model) is not None
+    with window_of(static.model, _SHORT_WINDOW) if has_window else nullcontext():
+        if has_window:
+            static = StaticForward(static.model, static.mode, name=static.name, device=static.device)
+        plain = new_cache(static.model, batch_size=len(_LENGTHS), tokens=_TOKENS)
+        cache = static.new_cache(batch_size=len(_LENGTHS), tokens=_TOKENS)
+        expected = prefill(static.model, plain, tokens)
+        prefill(static.model, cache, tokens)
+        with refused(lambda error: f"{who} does not run over static shapes ({kind_and_line(error)}); use mode: eager"):
+            found = _cached_logits(cache, tokens, lambda fed: static.run(static.model, cache, fed, 0, is_plain=True))
     what = f"{who} computes other logits over static shapes than eagerly"
     _refuse_difference(found, expected, what, "use mode: eager")
 

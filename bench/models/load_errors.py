@@ -37,6 +37,7 @@ _RELEASE = f"transformers {transformers.__version__}"
 _NEEDS_TOKENIZER = "it needs the tokenizer files that belong to the model, such as tokenizer.json"
 _LONGEST_TEXT = 200
 _NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)")
+_MISSING_PACKAGE = re.compile(r"\bpip install\b|\b(accelerate|sentencepiece|tiktoken|protobuf)\b.* installed")
 _UNKNOWN_ARCHITECTURE = re.compile("model type `([^`]*)` but Transformers does not recognize")
 
 
@@ -121,7 +122,16 @@ def read_fault(part: Part, spec: ModelConfig, error: Exception) -> str:
             f"'{spec.model}' has the architecture '{unknown[1]}', which {_RELEASE} does not know; "
             "check model_type in its config.json, or use a release that knows it"
         )
-    remedy = "install what is missing" if isinstance(error, ImportError) else _remedy(part, spec)
+    texts = [str(cause) for cause in causes]
+    folder = Path(spec.model).expanduser()
+    is_there = part != "tokenizer" or not folder.is_dir() or (folder / "tokenizer.model").is_file()
+    is_named = any(map(_MISSING_PACKAGE.search, texts)) and is_there  # said of a folder without a tokenizer, too
+    if is_named or any(isinstance(cause, ImportError) for cause in causes):
+        remedy = "install what is missing"
+    elif any("padding_idx" in text.lower() for text in texts):
+        remedy = "put pad_token_id in config.json right: it lies outside the vocabulary"
+    else:
+        remedy = _remedy(part, spec)
     return f"cannot read the {part} of '{spec.model}'{revision}: {one_line(error)}; {remedy}"
 
 

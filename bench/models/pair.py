@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -26,11 +26,14 @@ from typing import Any, cast
 import torch
 from torch.nn import Module, ModuleList
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils.peft_utils import find_adapter_config_file
 
 from specgauge.bench.cache.adapter import ATTENTION_NAMES, refuse_cache_that_cannot_roll_back
 from specgauge.bench.cache.cache import RowCache, new_cache
 from specgauge.bench.device import distinct_devices
 from specgauge.bench.models.agreement import check_static_forward, take_over_attention
+from specgauge.bench.models.files import adapter_fault, name_fault
+from specgauge.bench.models.generation import end_tokens
 from specgauge.bench.models.load_errors import (
     check_config_file,
     check_tokenizer,
@@ -40,10 +43,13 @@ from specgauge.bench.models.load_errors import (
     refuse_incomplete_weights,
     refused,
 )
+from specgauge.bench.models.rope import fix_rotary_factors
 from specgauge.bench.models.static_graphs import StaticForward
+from specgauge.bench.notes import Note
 from specgauge.configs.fields import Mode
 from specgauge.configs.pairs import LayersDraft, ModelConfig, NgramConfig, NgramDraft, PairConfig
 from specgauge.configs.reading import expanded
+from specgauge.model.context import context_limit
 
 EMBEDDED = Path(__file__).parent.parent / "embedded"
 
@@ -61,6 +67,8 @@ class LoadedModel:
     max_context: int | None
     """Positions it takes; None where its configuration does not say."""
     eos_token_ids: tuple[int, ...]
+    notes: tuple[Note, ...] = ()
+    """What was met while it was loaded."""
     mode: Mode = "eager"
     """How forwards on caches of `new_cache` run."""
     static: StaticForward | None = field(init=False, repr=False, compare=False)
@@ -129,6 +137,17 @@ class LoadedPair:
         return (self.target,) if self.draft is None else (self.target, self.draft)
 
     @property
+    def notes(self) -> tuple[Note, ...]:
+        """What was met while its models were loaded; what is the same for both, once."""
+        found: list[Note] = []
+        of_target = {note.message.removeprefix(self.target.name): note for note in self.target.notes}
+        of_draft = {} if self.draft is None else {n.message.removeprefix(self.draft.name): n for n in self.draft.notes}
+        for said, note in of_target.items():
+            message = f"{self.target.name} and draft{said}" if said in of_draft else note.message
+            found.append(replace(note, message=message))
+        return (*found, *(note for said, note in of_draft.items() if said not in of_target))
+
+    @property
     def devices(self) -> tuple[torch.device, ...]:
         """Where its models are, each device once, the target's first."""
         return distinct_devices(model.device for model in self.models)
@@ -167,6 +186,8 @@ def _source(spec: ModelConfig, role: str, name: str) -> str:
                 f"{', '.join(found) or 'found no .gguf file'}"
             )
         if spec.gguf_file is None:
+            if (fault := adapter_fault(path)) is not None:
+                raise ValueError(f"{name}: {fault}")
             if not (path / "config.json").exists():
                 raise ValueError(
                     f"{name}: '{spec.model}' is not a model directory: it has no config.json; name the directory that "
@@ -174,11 +195,8 @@ def _source(spec: ModelConfig, role: str, name: str) -> str:
                 )
             check_config_file(path / "config.json", name)
         return str(path)
-    if spec.model.startswith(("/", "./", "../", "~")) or spec.model.count("/") != 1:
-        raise ValueError(
-            f"{name}: '{spec.model}' is neither a directory nor a hub id of the form organisation/model; "
-            "check the path, or write 'embedded' for the shipped pair"
-        )
+    if (fault := name_fault(spec.model)) is not None:
+        raise ValueError(f"{name}: {fault}")
     return spec.model
 
 
@@ -201,36 +219,62 @@ def choose_device(device: str, name: str) -> torch.device:
     return chosen
 
 
-def load_model(spec: ModelConfig, *, role: str, name: str) -> LoadedModel:
+def load_model(spec: ModelConfig, *, role: str, name: str, reach: int | None = None) -> LoadedModel:
     """Load one model and its tokenizer as ``spec`` says; ``role`` is ``target`` or ``draft``.
 
-    What shows from the configuration alone is refused before any weight is read.
+    ``reach`` is the largest number of tokens in a row of the run, by which rotary factors that switch are chosen: those
+    of short texts where it is None.  What shows from the configuration alone is refused before any weight is read.
 
     Raises:
         ValueError: it is missing, corrupt, unsupported, or cannot roll back.
     """
     source = _source(spec, role, name)
-    attention = ATTENTION_NAMES.get(spec.attention or "sdpa")
-    if attention is None:
-        raise ValueError(
-            f"{name}: attention: expected {' or '.join(ATTENTION_NAMES)}, which mask every row at its own length, "
-            f"got '{spec.attention}'"
-        )
+    attention = ATTENTION_NAMES[spec.attention or "sdpa"]
     device = None if spec.device_map is not None else choose_device(spec.device, name)
     with quiet_loading():
         tokenizer, model = _read(source, spec, device, name)
         refuse_cache_that_cannot_roll_back(model.config, name, model)
+        switch = fix_rotary_factors(model, reach)
         model.eval()  # parameters stay as loaded: frozen ones make torch's bfloat16 linear 40 × slower on slices (CPU)
         placed = model.device if device is None else device
-        take_over_attention(model, attention, placed, name)
+        stray_window = take_over_attention(model, attention, placed, name)
+    limit = context_limit(model.config.get_text_config().to_dict(), reach)
+    ends, end_notes = end_tokens(model, tokenizer, name)
     return LoadedModel(
         name=name,
         model=model,
         tokenizer=tokenizer,
         device=placed,
-        max_context=_max_context(model),
-        eos_token_ids=_eos_token_ids(model, tokenizer),
+        max_context=limit,
+        eos_token_ids=ends,
+        notes=(*_notes(model, name, stray=stray_window, switch=switch, limit=limit), *end_notes),
     )
+
+
+def _notes(
+    model: PreTrainedModel, name: str, *, stray: int | None, switch: int | None, limit: int | None
+) -> Iterator[Note]:
+    """What a reader must know: an adapter, a window that is not applied, rotary factors fixed past a switch."""
+    for adapter in (getattr(model, "peft_config", None) or {}).values():
+        yield Note(
+            code="adapter_used",
+            message=f"{name}: measured with the adapter beside its weights, of {adapter.base_model_name_or_path}",
+            remedy="merge it (peft's merge_and_unload) to measure the model as it will be served",
+        )
+    if stray is not None:
+        yield Note(
+            code="stray_window",
+            message=f"{name}: config.json names a sliding window of {stray} tokens, which {type(model).__name__} does "
+            "not apply; none is applied here",
+            remedy="take sliding_window out of config.json: transformers' generate shortens its cache by it",
+        )
+    if switch is not None and limit is not None and limit > switch:
+        yield Note(
+            code="rope_switch",
+            message=f"{name}: its rotary factors switch with the longest text of a batch, past {switch} tokens; all "
+            "texts were computed under the long factors, shorter ones too, as engines do that fix the context's length",
+            remedy=f"for texts that stay shorter, keep contexts and what is written within {switch} tokens",
+        )
 
 
 def _read(
@@ -243,6 +287,9 @@ def _read(
     with refused(lambda error: f"{name}: {read_fault('configuration', spec, error)}"):
         config = AutoConfig.from_pretrained(source, **common)
     refuse_cache_that_cannot_roll_back(config, name)
+    adapter = None if spec.gguf_file is not None else find_adapter_config_file(source, revision=spec.revision)
+    if adapter is not None and (fault := adapter_fault(Path(adapter).parent)) is not None:
+        raise ValueError(f"{name}: {fault}")
     with refused(lambda error: f"{name}: {read_fault('tokenizer', spec, error)}"):
         tokenizer = AutoTokenizer.from_pretrained(source, **common)
     check_tokenizer(tokenizer, spec, name)
@@ -283,25 +330,6 @@ def _quantization(settings: Mapping[str, Any], name: str) -> Any:
         raise ValueError(
             f"{name}: quantization: {one_line(error)}; give the settings that transformers' {method} takes"
         ) from error
-
-
-def _max_context(model: PreTrainedModel) -> int | None:
-    config = model.config.get_text_config()
-    for key in ("max_position_embeddings", "n_positions", "max_seq_len"):
-        value = getattr(config, key, None)
-        if isinstance(value, int) and value > 0:
-            return value
-    return None
-
-
-def _eos_token_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:
-    """Every id that ends a text, from the generation configuration, else the model's, else the tokenizer's."""
-    generation = getattr(model, "generation_config", None)
-    for holder in (generation, model.config, model.config.get_text_config(), tokenizer):
-        value = getattr(holder, "eos_token_id", None)
-        if value is not None:
-            return tuple(int(i) for i in value) if isinstance(value, list | tuple) else (int(value),)
-    return ()
 
 
 def check_vocabularies(target: PreTrainedTokenizerBase, draft: PreTrainedTokenizerBase, pair: str) -> None:
@@ -355,7 +383,8 @@ def first_layers(target: LoadedModel, layers: int) -> LoadedModel:
             "its first layers cannot serve as a draft, name a draft model"
         )
     view: Module = _view(target, target.model, paths[0].split("."), layers)
-    return replace(target, name=f"{target.name} (first {layers} layers)", model=cast(PreTrainedModel, view))
+    name = f"{target.name} (first {layers} layers)"
+    return replace(target, name=name, model=cast(PreTrainedModel, view), notes=())
 
 
 def _view(target: LoadedModel, module: Module, path: list[str], layers: int) -> Module:
@@ -386,18 +415,20 @@ def _cut_config(config: Any, layers: int) -> Any:
     return cut
 
 
-def load_pair(pair: PairConfig) -> LoadedPair:
+def load_pair(pair: PairConfig, reach: int | None = None) -> LoadedPair:
     """Load what a pair consists of: lookups load the target alone, first layers are the target's own.
+
+    ``reach`` is as in `load_model`.
 
     Raises:
         ValueError: as `load_model`, and where target and draft do not belong together.
     """
-    target = load_model(pair.target, role="target", name=f"pair '{pair.name}' target")
+    target = load_model(pair.target, role="target", name=f"pair '{pair.name}' target", reach=reach)
     if isinstance(pair.draft, NgramDraft):
         return LoadedPair(name=pair.name, target=target, draft=None, ngram=pair.draft.ngram)
     if isinstance(pair.draft, LayersDraft):
         return LoadedPair(name=pair.name, target=target, draft=first_layers(target, pair.draft.layers))
-    draft = load_model(pair.draft, role="draft", name=f"pair '{pair.name}' draft")
+    draft = load_model(pair.draft, role="draft", name=f"pair '{pair.name}' draft", reach=reach)
     check_vocabularies(target.tokenizer, draft.tokenizer, pair.name)
     return LoadedPair(name=pair.name, target=target, draft=draft)
 

@@ -60,6 +60,8 @@ class Reasons:
     """By (pair, label of the cell)."""
     left_out: Mapping[str, str] = field(default_factory=dict)
     """What was left out once the run's seconds were spent, by pair."""
+    met: Sequence[WarningRow] = ()
+    """What was met in models and prompts."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -340,6 +342,7 @@ def _run_warnings(
     analysed: AnalysedRun, decisions: Sequence[Mapping[str, Any]], validation: Sequence[Mapping[str, Any]]
 ) -> Iterator[WarningRow]:
     config, cells, found = analysed.run.config, analysed.cells, analysed.settings
+    yield from analysed.reasons.met
     for pair in planned_pairs(config):
         own = [cell for cell in cells if cell.cell.pair == pair.name]
         yield from timing_warnings(config, pair.name, own)

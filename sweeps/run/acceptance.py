@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from specgauge.configs.pairs import ModelConfig
 from specgauge.model.settings import Setting
-from specgauge.sweeps.plan import settings_of
+from specgauge.sweeps.plan import reach, settings_of
 from specgauge.sweeps.run.session import OUT_OF_TIME, Session
 from specgauge.sweeps.store.rows import write_table
 from specgauge.sweeps.store.rundir import ROLLOUTS, acceptance_path
@@ -70,15 +70,19 @@ class Recording:
         missing, name = self._missing(), f"pair {self._pair.name!r}"
         if not missing:
             return
-        load_target = partial(load_model, self._pair.target, role="target", name=f"{name} target")
-        load_draft = partial(load_model, spec, role="draft", name=f"{name} draft")
+        load = partial(load_model, reach=reach(self._config, self._pair.name))
+        load_target = partial(load, self._pair.target, role="target", name=f"{name} target")
+        load_draft = partial(load, spec, role="draft", name=f"{name} draft")
 
         def write() -> None:
             self._session.mark.stage(f"loading {self._pair.name}")
-            draft_tokenizer = load_draft().tokenizer
+            draft = load_draft()
+            draft_tokenizer, limits = draft.tokenizer, {draft.name: draft.max_context}
+            del draft
             gc.collect()
             target = load_target()
             check_vocabularies(target.tokenizer, draft_tokenizer, self._pair.name)
+            self._session.prompts.fit({target.name: target.max_context, **limits}, target.eos_token_ids)
             encoded = self._session.prompts.encoded(target.tokenizer)
             for sampling in missing:
                 if not self._is_left_out(sampling):

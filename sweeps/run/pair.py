@@ -16,9 +16,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from specgauge.configs.pairs import ModelConfig
+from specgauge.configs.pairs import LayersDraft, ModelConfig
 from specgauge.sweeps.analysis.predictions import recommended_gammas
-from specgauge.sweeps.plan import chains
+from specgauge.sweeps.plan import chains, reach, settings_of
 from specgauge.sweeps.run.acceptance import Recording
 from specgauge.sweeps.run.progress import Limits
 from specgauge.sweeps.run.session import ALL_MISSING, ALL_TOO_LARGE, OUT_OF_TIME, PairOutcome, Session, timing_left_s
@@ -56,6 +56,7 @@ class PairRun:
                 self._measure()
         except ValueError as error:
             outcome.bad_input = str(error)
+        self.session.note(*self.session.prompts.notes)
         return outcome
 
     def _measure(self) -> None:
@@ -75,8 +76,9 @@ class PairRun:
             validation = None if self.config.validation is None else Validation(self.session)
             if validation is not None:
                 validation.check(loaded)
+            eager = pair_in_mode(loaded, "eager")
+            self._compare_with_generate(eager)
             if not is_sequential:
-                eager = pair_in_mode(loaded, "eager")
                 self.recording.record(eager)
                 self.recording.follow_rollouts(eager)
             self._time(loaded)
@@ -98,19 +100,39 @@ class PairRun:
         return why is None
 
     def _load_both(self) -> LoadedPair | None:
+        from specgauge.bench.models.generation import generation_notes
         from specgauge.bench.models.pair import load_pair, pair_in_mode
 
         self.session.stage(f"loading {self.pair.name}", total=1)
         loaded: list[LoadedPair] = []
         mode = self.config.mode_of(self.pair)
-        failure = self.session.guard(lambda: loaded.append(pair_in_mode(load_pair(self.pair), mode)))
+        failure = self.session.guard(
+            lambda: loaded.append(pair_in_mode(load_pair(self.pair, reach(self.config, self.pair.name)), mode))
+        )
         if failure is not None:
             status, reason = failure
             self.log.give_up(self.session.cells, status, f"loading: {reason}")
             self.recording.give_up(f"{status}: loading: {reason}")
             return None
         self.progress.advance()
+        limits = {model.name: model.max_context for model in loaded[0].models}
+        self.session.prompts.fit(limits, loaded[0].target.eos_token_ids)
+        self.session.note(*loaded[0].notes)
+        target, settings = loaded[0].target, [settings_of(one) for one in self.config.sampling]
+        self.session.note(*generation_notes(target.model, target.name, settings))
         return loaded[0]
+
+    def _compare_with_generate(self, eager: LoadedPair) -> None:
+        """See that the models, eager, write what transformers' generate writes; the answer says where one does not."""
+        from specgauge.bench.end_to_end.generate_check import generate_notes
+
+        self.session.mark.stage("holding texts against generate")
+        prompts = self.session.prompts.encoded(eager.target.tokenizer)
+        context = max(cell.context for cell in self.session.fitting)
+        new_tokens = self.config.workload.max_new_tokens
+        models = eager.models[:1] if isinstance(self.pair.draft, LayersDraft) else eager.models
+        for model in models:
+            self.session.note(*generate_notes(model, prompts, context=context, new_tokens=new_tokens))
 
     def _timing_cells(self) -> list[TimingCell]:
         from specgauge.bench.timing.blocks import TimingCell

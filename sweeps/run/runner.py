@@ -25,12 +25,14 @@ from specgauge.sweeps.plan import planned_pairs
 from specgauge.sweeps.recommend import recommend
 from specgauge.sweeps.run.pair import PairRun, prepare_machine
 from specgauge.sweeps.run.progress import progress_to
-from specgauge.sweeps.run.session import ALL_MISSING, RUN_SECONDS, Deadline, PairOutcome, Session
+from specgauge.sweeps.run.session import ALL_MISSING, RUN_SECONDS, Deadline, PairOutcome, Session, warning_of
 from specgauge.sweeps.run.worker import measure_apart
 from specgauge.sweeps.store.rundir import ENVIRONMENT, Run
+from specgauge.sweeps.store.schema import WarningRow
 from specgauge.sweeps.store.writer import OpenRun, has_results
 
 if TYPE_CHECKING:
+    from specgauge.bench.notes import Note
     from specgauge.configs.schema import Config
 
 T = TypeVar("T")
@@ -61,15 +63,13 @@ def run(
 
     deadline = Deadline(config.limits.run_seconds)
     check_contexts(config, read_sizes(config))
-    remarks: list[str] = []
-    prompts = read_prompts(config.workload, remarks.append)
-    outcomes = _measure_apart(config, out, fresh, remarks, deadline) if apart else None
+    notes: list[Note] = []
+    prompts = read_prompts(config.workload, notes.append, seed=config.seed)
+    outcomes = _measure_apart(config, out, fresh, deadline) if apart else None
     with progress_to(sys.stderr) as shown:
         if outcomes is None:
             with OpenRun(out, config, fresh=fresh) as opened:
                 opened.check_environment(prepare_machine(out, config.threads))
-                for remark in remarks:
-                    shown.say(remark)
                 pairs = planned_pairs(config)
                 outcomes = {
                     pair.name: PairRun(
@@ -85,7 +85,7 @@ def run(
             raise ValueError("; ".join(problems))
         shown.start("predicting", total=1)
         pages = Pages(out, shown.say)
-        pages.make("predictions.csv and recommendation.yaml", lambda: predict_run(made, _reasons(outcomes)))
+        pages.make("predictions.csv and recommendation.yaml", lambda: predict_run(made, _reasons(outcomes, notes)))
         page = None if report is None else pages.make("report", partial(report, out))
         shown.advance()
         for problem in problems:
@@ -134,17 +134,13 @@ def _why_nothing(run: Run, outcomes: Mapping[str, PairOutcome]) -> str | None:
     return reasons[0] if reasons else "no cell was begun; run the same command again"
 
 
-def _measure_apart(
-    config: Config, out: Path, fresh: bool, remarks: Sequence[str], deadline: Deadline
-) -> dict[str, PairOutcome]:
+def _measure_apart(config: Config, out: Path, fresh: bool, deadline: Deadline) -> dict[str, PairOutcome]:
     """Measure every pair in a process of its own, one after the other."""
     for package in ("torch", "transformers"):
         if find_spec(package) is None:
             raise ModuleNotFoundError(f"No module named {package!r}", name=package)
     OpenRun(out, config, fresh=fresh).close()
     say = partial(print, file=sys.stderr, flush=True)
-    for remark in remarks:
-        say(remark)
     outcomes: dict[str, PairOutcome] = {}
     pairs = planned_pairs(config)
     for place, pair in enumerate(pairs):
@@ -156,10 +152,21 @@ def _measure_apart(
     return outcomes
 
 
-def _reasons(outcomes: Mapping[str, PairOutcome]) -> Reasons:
-    """Why acceptance or texts decoded end to end are missing, and what was left out, of all pairs."""
+def _reasons(outcomes: Mapping[str, PairOutcome], notes: Sequence[Note]) -> Reasons:
+    """Why acceptance or texts decoded end to end are missing, and what was left out and met, of all pairs."""
+    ended = outcomes.values()
+    refused = [
+        WarningRow(
+            code="pair_refused",
+            message=f"not measured: {one.bad_input}",
+            remedy="put that right, or take the pair out; the same command would end alike",
+        )
+        for one in ended
+        if one.bad_input is not None
+    ]
     return Reasons(
         acceptance={(pair, key): why for pair, one in outcomes.items() for key, why in one.acceptance_reasons.items()},
         decoding={(pair, key): why for pair, one in outcomes.items() for key, why in one.validation_reasons.items()},
         left_out={pair: ", ".join(one.left_out) for pair, one in outcomes.items() if one.left_out},
+        met=list(dict.fromkeys([*refused, *map(warning_of, notes), *(row for one in ended for row in one.warnings)])),
     )

@@ -11,10 +11,11 @@ from __future__ import annotations
 import gc
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from specgauge.configs.schema import check_prompt_tokens
 from specgauge.model.arms import arm_names
 from specgauge.sweeps.estimate import over_memory
 from specgauge.sweeps.model_sizes import read_pair_sizes
@@ -24,10 +25,11 @@ from specgauge.sweeps.store.checkpoint import Checkpoint, Kind, Label
 from specgauge.sweeps.store.files import StorageError, write_text_atomically
 from specgauge.sweeps.store.rows import json_line
 from specgauge.sweeps.store.rundir import PROMPTS, prompt_rows
-from specgauge.sweeps.store.schema import PromptRow
+from specgauge.sweeps.store.schema import PromptRow, WarningRow
 from specgauge.sweeps.store.writer import OpenRun
 
 if TYPE_CHECKING:
+    from specgauge.bench.notes import Note
     from specgauge.bench.prompts import Prompt
     from specgauge.bench.timing.blocks import Status
     from specgauge.configs.pairs import PairConfig
@@ -64,6 +66,11 @@ class Deadline:
         return self.left_s == 0.0
 
 
+def warning_of(note: Note) -> WarningRow:
+    """As the run keeps it."""
+    return WarningRow(code=note.code, message=note.message, remedy=note.remedy)
+
+
 @dataclass(kw_only=True)
 class PairOutcome:
     """What went wrong with a pair; empty when nothing did."""
@@ -80,6 +87,8 @@ class PairOutcome:
     """Why a cell was not decoded end to end, or not completely, by the cell's label."""
     left_out: list[str] = field(default_factory=list)
     """What was left out when the seconds of the run were spent."""
+    warnings: list[WarningRow] = field(default_factory=list)
+    """What was met in its models and prompts."""
 
 
 class PairPrompts:
@@ -88,22 +97,44 @@ class PairPrompts:
     def __init__(self, run: OpenRun, pair: str, prompts: Sequence[Prompt]) -> None:
         self.run, self.pair, self.prompts = run, pair, prompts
         self._encoded: list[list[int]] | None = None
+        self._limits: Mapping[str, int | None] = {}
+        self._end_tokens: Sequence[int] = ()
+        self.notes: list[Note] = []
         self._as_written: list[list[int]] = []
 
     def __len__(self) -> int:
-        """Prompts as they were read, each counted once however many lengths it is brought to."""
+        """Prompts that fit, each counted once however many lengths it is brought to."""
         return len(self.prompts)
+
+    def fit(self, limits: Mapping[str, int | None], end_tokens: Sequence[int]) -> None:
+        """Say, before any are encoded, what the models take.
+
+        limits: tokens that prompt and text may have in each model, by its name; None where unknown.
+        end_tokens: the target's.
+        """
+        self._limits, self._end_tokens = limits, end_tokens
 
     def encoded(self, tokenizer: Any) -> list[list[int]]:
         """Token ids of the prompts under the target's tokenizer, encoded and written down once.
 
-        Where the workload brings them to several lengths, all prompts of one length come before those of the next.
+        Those too long for the models are left out. Where the workload brings them to several lengths, all prompts of
+        one length come before those of the next.
         """
-        from specgauge.bench.prompts import encode_prompts, prompts_of_length
+        from specgauge.bench.prompts import encode_prompts, fitting_prompts, prompts_of_length
 
         if self._encoded is None:
-            self._as_written = encode_prompts(self.prompts, tokenizer, self.run.config.workload)
-            lengths = self.run.config.workload.prompt_tokens
+            workload = self.run.config.workload
+            encoded, lengths = (
+                encode_prompts(self.prompts, tokenizer, workload, self.notes.append),
+                workload.prompt_tokens,
+            )
+            for name, limit in self._limits.items():
+                check_prompt_tokens(name, workload, limit)
+            limits = self._limits if lengths is None else {}
+            fitting, notes = fitting_prompts(encoded, limits, self._end_tokens, workload.max_new_tokens)
+            self.notes += notes
+            self.prompts = [self.prompts[number] for number in fitting]
+            self._as_written = [encoded[number] for number in fitting]
             self._encoded = self._as_written
             if lengths is not None:
                 self._encoded = [row for length in lengths for row in prompts_of_length(self._as_written, length)]
@@ -164,6 +195,11 @@ class Session:
         """A stage of `total` steps begins: shown, and marked in case the process dies in it."""
         self.mark.stage(stage)
         self.progress.start(stage, total)
+
+    def note(self, *notes: Note) -> None:
+        """Keep what was met in models or prompts, each once."""
+        own = self.outcome.warnings
+        own += [row for row in map(warning_of, dict.fromkeys(notes)) if row not in own]
 
     def skips(self, kind: Kind, name: str) -> bool:
         """Whether an earlier process of this run died in it."""

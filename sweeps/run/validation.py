@@ -22,7 +22,7 @@ import numpy as np
 
 from specgauge.configs.fields import LARGEST_REPETITIONS
 from specgauge.configs.schema import check_context
-from specgauge.model.arms import OF_PLAIN, Arm, adaptive_arm, end_to_end_arms
+from specgauge.model.arms import DIFFERS, GENERATE, OF_PLAIN, Arm, adaptive_arm, end_to_end_arms
 from specgauge.model.policies.tuning import MAKERS, UNTUNED
 from specgauge.model.replay.replay import TUNING_REPLICATES
 from specgauge.model.replay.rounds import ReplayBatches
@@ -33,10 +33,12 @@ from specgauge.sweeps.plan import decoded_points, decoded_tokens, plan_cells, se
 from specgauge.sweeps.run.progress import Limits
 from specgauge.sweeps.run.session import RUN_SECONDS, Session
 from specgauge.sweeps.store.rundir import Run
-from specgauge.sweeps.store.schema import DecodedKey, TunedCell, TunedHalf
-from specgauge.sweeps.store.tables import DecodedLog, half_of, keep_tuned, read_tuned
+from specgauge.sweeps.store.schema import DecodedKey, TunedCell, TunedHalf, WarningRow
+from specgauge.sweeps.store.tables import DecodedLog, half_of, keep_tuned, read_decoded, read_tuned
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from specgauge.bench.end_to_end.arm_runs import Request, Round
     from specgauge.bench.end_to_end.end_to_end import EndToEnd
     from specgauge.bench.end_to_end.host_costs import HostCosts
@@ -327,6 +329,26 @@ class Validation:
                 self._progress.advance()
         if cut:
             self._progress.say(f"pair {pair}: {VALIDATION_SECONDS} is spent, {cut} of {total} blocks left out")
+        self._hold_against_generate(path)
+
+    def _hold_against_generate(self, path: Path) -> None:
+        """Tell where greedy texts of transformers' generate are not the plain loop's, rounding aside."""
+        requests, _ = read_decoded(path)
+        own = requests[(requests["pair"] == self._session.pair.name) & (requests["arm"] == GENERATE)]
+        compared = own[own["against_plain"].notna()]
+        differing = compared[compared["against_plain"] == DIFFERS]
+        if not differing.empty:
+            first = differing.iloc[0]
+            self._session.outcome.warnings.append(
+                WarningRow(
+                    code="generate_differs",
+                    message=f"pair {self._session.pair.name}: {len(differing)} of {len(compared)} greedy texts decoded "
+                    "end to end are not those of transformers' generate, where rounding does not explain it: first at "
+                    f"context {first['start_context']}, token {first['leaves_plain_at']:.0f}",
+                    remedy="believe no number of this run: see to config.json (sliding_window, rope_scaling), try "
+                    "attention: eager and dtype: float32, and report it with the model's name",
+                )
+            )
 
     def _cells(self, recommended: Mapping[DecodedKey, int | None], log: DecodedLog) -> list[ValidationCell]:
         """The cells to decode, each with the γ it was begun with."""

@@ -186,7 +186,7 @@ def work(
         pair = next(pair for pair in config.pairs if pair.name == pair_name)
         with OpenRun(run, config, fresh=False) as opened:
             opened.check_environment(prepare_machine(run, config.threads))
-            prompts = read_prompts(config.workload)
+            prompts = read_prompts(config.workload, seed=config.seed)
             with progress_to(sys.stderr) as progress:
                 session = Session(opened, pair, prompts, progress, skipped=skipped, deadline=deadline)
                 return PairRun(session).measure()

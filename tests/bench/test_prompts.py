@@ -16,6 +16,7 @@ from tokenizers import Tokenizer, models
 from transformers import PreTrainedTokenizerFast
 
 from specgauge.bench import prompts as prompts_module
+from specgauge.bench.notes import Note
 from specgauge.bench.prompts import Prompt, encode_prompts, prompts_of_length, read_prompts
 from specgauge.configs.schema import WorkloadConfig
 from tests.bench.tiny_checkpoints import word_tokenizer
@@ -51,6 +52,10 @@ def chat(*messages: tuple[str, str], category: str | None = None) -> Prompt:
     return Prompt(messages=tuple({"role": role, "content": content} for role, content in messages), category=category)
 
 
+def message(role: Any, content: Any) -> dict[str, Any]:
+    return {"role": role, "content": content}
+
+
 def plain(text: str, category: str | None = None) -> Prompt:
     return chat(("user", text), category=category)
 
@@ -78,7 +83,7 @@ FORMS: dict[str, list[tuple[dict[str, Any], Prompt]]] = {
                 ],
                 "prompt": "not this",
             },
-            chat(("system", "Be brief"), ("user", "Hi")),
+            Prompt(messages=(message("system", "Be brief"), message("user", "Hi") | {"name": "A"})),
         ),
     ],
     "spec-bench": [
@@ -115,10 +120,6 @@ def test_forms_may_mix_and_the_limit_takes_the_first(write: Write, limit: int | 
 
 def under(name: str, *values: Any) -> list[dict[str, Any]]:
     return [{name: value} for value in values]
-
-
-def message(role: Any, content: Any) -> dict[str, Any]:
-    return {"role": role, "content": content}
 
 
 ROWS: list[Any] = [
@@ -202,9 +203,10 @@ def test_conversations_that_do_not_start_with_the_user_are_skipped_and_told(writ
         ([[ANSWER], [HUMAN], [ANSWER], [HUMAN], [HUMAN]], 2, 2, ["2 of 4"]),
         ([[HUMAN]], None, 1, []),
     ):
-        path, told = write([{"conversations": turns} for turns in conversations]), list[str]()
+        path, told = write([{"conversations": turns} for turns in conversations]), list[Note]()
         assert read_prompts(workload(path, limit=limit), told.append) == [plain("Hi")] * count
-        assert told == [f"{path}: skipped {n} conversations, which do not start with the user" for n in skipped]
+        expected = [f"{path}: skipped {n} conversations, which do not start with the user" for n in skipped]
+        assert [note.message for note in told] == expected
 
 
 @pytest.mark.parametrize(

@@ -140,27 +140,29 @@ class FakeBench:
     host_costs_at: list[int] = field(default_factory=list)
     """The γ at which the host's costs were measured."""
     max_context: int | None = None
-    """Tokens that the target takes."""
+    """Tokens that the models take."""
+    notes: tuple[Any, ...] = ()
+    """What is met when a model is loaded."""
 
     def use_threads(self, threads: int | None, recorded: Any = None) -> dict[int, float]:
         self.threads.append(threads)
         return {}
 
-    def load_pair(self, pair: Any) -> Any:
+    def load_pair(self, pair: Any, reach: int | None = None) -> Any:
         if pair.name in self.load_error:
             raise self.load_error[pair.name]
         self.loaded.append(pair.name)
-        draft = SimpleNamespace(tokenizer=None, name=f"{pair.name} draft")
+        target, draft = (self.model(f"{pair.name} {role}") for role in ("target", "draft"))
         return SimpleNamespace(
-            name=pair.name,
-            target=SimpleNamespace(tokenizer=None, name=f"{pair.name} target", max_context=self.max_context),
-            draft=draft,
-            draft_model=draft,
+            name=pair.name, target=target, draft=draft, draft_model=draft, models=(target, draft), notes=self.notes
         )
 
-    def load_model(self, spec: Any, *, role: str, name: str) -> Any:
+    def model(self, name: str) -> Any:
+        return SimpleNamespace(model=None, tokenizer=None, name=name, max_context=self.max_context, eos_token_ids=())
+
+    def load_model(self, spec: Any, *, role: str, name: str, **_: Any) -> Any:
         self.loaded.append(role)
-        return SimpleNamespace(tokenizer=None, name=name)
+        return self.model(name)
 
     def measure_acceptance(self, target: Any, draft: Any, texts: Sequence[Any], *args: Any, **options: Any) -> Any:
         if self.acceptance_error is not None:
@@ -224,6 +226,7 @@ class FakeBench:
             "timing.cell_timer.check_contexts": lambda *_: None,
             "device.is_out_of_memory": lambda error: isinstance(error, OutOfMemoryError),
             "models.pair.load_pair": self.load_pair,
+            "models.generation.generation_notes": lambda *_: [],
             "models.pair.load_model": self.load_model,
             "models.pair.check_vocabularies": lambda target, draft, pair: None,
             "models.pair.refuse_mode_of": lambda pair, mode: None,
@@ -233,12 +236,14 @@ class FakeBench:
                 pair.target, pair.draft, *rest
             ),
             "decoding.plain.generate_plain": generate_plain,
+            "end_to_end.generate_check.generate_notes": lambda *_, **__: [],
             "end_to_end.end_to_end.EndToEnd": partial(FakeEndToEnd, self),
             "end_to_end.end_to_end.shuffled": lambda arms, *, seed, block: [
                 arms[(i + block) % len(arms)] for i in range(len(arms))
             ],
-            "prompts.read_prompts": lambda workload, tell=None: PROMPTS,
-            "prompts.encode_prompts": lambda prompts, tokenizer, workload: [[number] for number in range(len(prompts))],
+            "prompts.read_prompts": lambda workload, tell=None, seed=0: PROMPTS,
+            "prompts.encode_prompts": lambda prompts, *_: [[number] for number in range(len(prompts))],
+            "prompts.fitting_prompts": lambda prompts, *_: (list(range(len(prompts))), []),
             "prompts.prompts_of_length": lambda prompts, length: [list(prompt) * length for prompt in prompts],
             "environment.collect_environment": lambda: self.environment,
             "environment.use_threads": self.use_threads,

@@ -25,6 +25,7 @@ from specgauge.sweeps.estimate import (
 )
 from specgauge.sweeps.model_sizes import ModelSize, PairSizes, read_model_size, read_sizes
 from specgauge.sweeps.plan import plan_cells
+from tests.bench.tiny_checkpoints import word_tokenizer
 from tests.sweeps import made
 from tests.sweeps.made import known
 
@@ -314,3 +315,30 @@ def test_conversations_that_are_passed_over_are_told_and_an_empty_file_is_refuse
     (folder.parent / "prompts.jsonl").write_text("\n")
     with pytest.raises(ValueError, match="the prompt file is empty"):
         describe(config)
+
+
+def test_rows_too_long_for_the_smaller_model_are_told_before_the_run(folder: Path, tmp_path: Path) -> None:
+    draft = made.model_folder(tmp_path / "draft", {**SHAPE, "max_position_embeddings": 40}, TENSORS)
+    word_tokenizer().save_pretrained(folder)
+    workload = {"prompts": str(tmp_path / "rows.jsonl"), "max_new_tokens": 10}
+    config = with_models(folder, draft=str(draft), workload=workload, grid={"context": 16, "gamma": 1})
+    rows = [" ".join(["w1"] * length) for length in (5, 30, 31, 70)]
+
+    def said(rows: list[str]) -> str:
+        (tmp_path / "rows.jsonl").write_text("".join(json.dumps({"prompt": row}) + "\n" for row in rows))
+        return describe(config)
+
+    line = "2 of 4 prompts leave no room for 10 tokens in the 40 that are taken, and are left out; the longest has 70"
+    assert line in said(rows)
+    assert "leave no room" not in said(rows[:2])
+    with pytest.raises(ValueError, match=r"^pair 'p': workload\.prompts: 2 of 2 prompts .* the shortest has 31;"):
+        said(rows[2:])
+
+
+def test_prompts_are_not_brought_to_a_length_that_a_model_does_not_take(folder: Path) -> None:
+    workload = {"prompt_tokens": [64, 119], "max_new_tokens": 10}
+    expected = (
+        r"^workload\.prompt_tokens: expected at most 118, since 10 tokens are .* pair 'p' target takes 128, got 119"
+    )
+    with pytest.raises(ValueError, match=expected):
+        describe(with_models(folder, workload=workload))

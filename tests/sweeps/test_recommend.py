@@ -129,6 +129,7 @@ def test_trust_follows_the_figures(run: Run, told: dict[str, Any], level: str, r
     assert reason in why
     if level == "high":
         assert trust(answers(run, "busy_machine", **told))[0] == "middling"
+        assert trust(answers(run, "generate_differs", **told))[0] == "low"
 
 
 def test_a_conflict_is_told_from_what_is_only_open(run: Run) -> None:

@@ -33,8 +33,8 @@ def copied(checkpoint: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(checkpoint, tmp_path / "copy"))
 
 
-def load(folder: Path | str, *, name: str = NAME, **settings: Any) -> LoadedModel:
-    return load_model(ModelConfig(model=str(folder), **settings), role="target", name=name)
+def load(folder: Path | str, *, name: str = NAME, reach: int | None = None, **settings: Any) -> LoadedModel:
+    return load_model(ModelConfig(model=str(folder), **settings), role="target", name=name, reach=reach)
 
 
 def refusal(folder: Path | str, **settings: Any) -> str:

@@ -51,6 +51,16 @@ FAILURES: dict[str, tuple[str, Exception, dict[str, Any]]] = {
     "weights with a device map": ("AutoModelForCausalLM", KeyError("layer"), {"device_map": "auto"}),
     "weights that are quantized": ("AutoModelForCausalLM", KeyError("layer"), {"quantization": GPTQ}),
     "a missing package": ("AutoModelForCausalLM", IMPORT, {}),
+    "a package missing behind another error": (
+        "AutoModelForCausalLM",
+        ValueError("a `device_map` requires `accelerate`. You can install it with `pip install accelerate`"),
+        {"device_map": "auto"},
+    ),
+    "padding outside the vocabulary": (
+        "AutoModelForCausalLM",
+        AssertionError("Padding_idx must be within num_embeddings"),
+        {},
+    ),
 }
 
 
@@ -112,6 +122,17 @@ def test_what_is_printed_while_a_model_loads_is_no_result_and_settings_are_put_b
     assert logging.is_progress_bar_enabled()
     assert not are_progress_bars_disabled()
     assert capfd.readouterr() == ("", "welcome to my tokenizer\n")
+
+
+@pytest.mark.parametrize(("there", "remedy"), [(True, "install what is missing"), (False, "such as tokenizer.json")])
+def test_a_tokenizers_package_is_missing_where_its_file_is_there(
+    copied: Path, monkeypatch: pytest.MonkeyPatch, there: bool, remedy: str
+) -> None:
+    if there:
+        (copied / "tokenizer.model").write_bytes(b"\x00")
+    error = ValueError("You need to have sentencepiece or tiktoken installed to convert a slow tokenizer")
+    monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", Mock(side_effect=error))
+    assert refusal(copied).endswith(remedy)
 
 
 def config(**values: Any) -> Callable[[Path], object]:

@@ -64,30 +64,6 @@ def test_tied_weights_do_not_count_as_missing(tmp_path: Path) -> None:
     assert model.lm_head.weight is model.model.embed_tokens.weight
 
 
-@pytest.mark.parametrize(
-    ("generation", "config", "expected"),
-    [
-        ({"eos_token_id": [1, 7]}, {}, (1, 7)),
-        ({"eos_token_id": 5}, {}, (5,)),
-        (None, {"eos_token_id": [4, 2]}, (4, 2)),
-        (None, {"eos_token_id": None}, (1,)),
-        (None, {"eos_token_id": None}, ()),
-    ],
-    ids=["generation list", "generation", "model", "tokenizer", "nothing"],
-)
-def test_what_ends_a_text(
-    copied: Path, generation: dict[str, Any] | None, config: dict[str, Any], expected: tuple[int, ...]
-) -> None:
-    if not expected:
-        change_json(copied / "tokenizer_config.json", eos_token=...)
-    if generation is None:
-        (copied / "generation_config.json").unlink()
-    else:
-        change_json(copied / "generation_config.json", **generation)
-    change_json(copied / "config.json", **config)
-    assert load(copied).eos_token_ids == expected
-
-
 def test_a_gguf_file(tmp_path: Path) -> None:
     pytest.importorskip("gguf")
     model = llama(seed=3)
@@ -131,7 +107,6 @@ def test_every_path_and_option_that_cannot_be_loaded_gets_its_line(
     for name in ("b.gguf", "a.gguf", "c.bin"):
         (copied / name).touch()
     refuse("other GGUF files", copied, gguf_file="x.gguf")
-    refuse("attention that cannot mask rows", checkpoint, attention="flash_attention_2")
     for device in ("cuda", "cuda:0", "cuda:7"):
         refuse(f"device {device}", checkpoint, device=device)
     snapshot("bench_pair_errors", "".join(lines))

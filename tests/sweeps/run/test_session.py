@@ -101,6 +101,8 @@ def test_a_pair_that_cannot_be_loaded_loses_no_other(
     assert "not measured: pair 'bad' target: cannot load 'x': no config.json" in err
     assert "\n    1      64  speculate" in out
     assert "batch 1, context 64: unmeasured: not measured yet" in out
+    kept = [(row["code"], row["message"]) for row in Run.open(tmp_path / "run").warnings]
+    assert kept[0] == ("pair_refused", "not measured: pair 'bad' target: cannot load 'x': no config.json")
     bench.load_error = {}
     assert run(tmp_path / "run", config) == 0
     assert sorted((row.pair, row.prompt) for row in prompt_rows(tmp_path / "run")) == [
