@@ -29,7 +29,7 @@ from transformers.utils import logging
 
 from specgauge.bench.device import is_out_of_memory
 from specgauge.configs.pairs import ModelConfig
-from specgauge.configs.reading import CONFIG_BYTES, read_text
+from specgauge.configs.reading import CONFIG_BYTES, expanded, read_text
 
 Part = Literal["configuration", "tokenizer", "weights"]
 
@@ -123,7 +123,7 @@ def read_fault(part: Part, spec: ModelConfig, error: Exception) -> str:
             "check model_type in its config.json, or use a release that knows it"
         )
     texts = [str(cause) for cause in causes]
-    folder = Path(spec.model).expanduser()
+    folder = expanded(spec.model)
     is_there = part != "tokenizer" or not folder.is_dir() or (folder / "tokenizer.model").is_file()
     is_named = any(map(_MISSING_PACKAGE.search, texts)) and is_there  # said of a folder without a tokenizer, too
     if is_named or any(isinstance(cause, ImportError) for cause in causes):

@@ -183,7 +183,7 @@ class Run:
         if by not in GROUPS:
             raise ValueError(f"by: expected {' or '.join(GROUPS)}, got {by!r}{did_you_mean(str(by), GROUPS)}")
         path = self.path / PROMPTS
-        if not path.is_file():
+        if not path.exists():
             raise ValueError(f"{path}: expected the prompts of the run, got no such file; run the same command again")
         groups = {(one.pair, one.prompt): getattr(one, by) for one in prompt_rows(self.path)}
         rows = [
