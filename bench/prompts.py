@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from specgauge.bench.notes import Note
+from specgauge.configs.reading import PROMPT_BYTES, expanded, read_text
 from specgauge.configs.schema import WorkloadConfig
 
 EMBEDDED_PROMPTS = Path(__file__).parent / "embedded" / "prompts.jsonl"
@@ -163,14 +164,11 @@ def _for_template(row: dict[str, Any], where: str) -> dict[str, Any]:
 
 def _content(path: Path) -> str:
     try:
-        data = path.read_bytes()
+        content = read_text(path, PROMPT_BYTES)
     except OSError as error:
         raise ValueError(f"{path}: cannot be read: {error.strerror or error}; give a file that can") from error
-    try:
-        content = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise ValueError(f"{path}:{line}: not UTF-8 text (byte {error.start}); convert the file") from error
+    except ValueError as error:
+        raise ValueError(f"{error}; convert it, or give another") from error
     if not content.strip():
         raise ValueError(f"{path}: the prompt file is empty; expected {_ROW_FORMS}")
     return content
@@ -242,7 +240,7 @@ def read_prompts(
     Raises:
         ValueError: a file that is missing, empty or of another form; it says file, row and what is expected.
     """
-    path = EMBEDDED_PROMPTS if workload.prompts == "embedded" else Path(workload.prompts).expanduser()
+    path = EMBEDDED_PROMPTS if workload.prompts == "embedded" else expanded(workload.prompts)
     if not path.exists():
         raise ValueError(
             f"workload.prompts: '{workload.prompts}' does not exist; give a file, or 'embedded' for the shipped prompts"

@@ -31,11 +31,12 @@ def _refuse_constant(name: str) -> None:
 
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    keys = [key for key, _ in pairs]
-    if len(set(keys)) < len(keys):
-        repeated = next(key for index, key in enumerate(keys) if key in keys[:index])
-        raise ValueError(f"the key {repeated!r} appears twice")
-    return dict(pairs)
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"the key {key!r} appears twice")
+        found[key] = value
+    return found
 
 
 def strict_loads(text: str) -> Any:

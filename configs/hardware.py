@@ -20,7 +20,7 @@ from pydantic import Field, ValidationError
 from specgauge.configs.errors import ConfigError, did_you_mean, explain, shown
 from specgauge.configs.fields import Section
 from specgauge.configs.overrides import Written
-from specgauge.configs.yaml_reader import dump_yaml, read_text
+from specgauge.configs.yaml_reader import config_text, dump_yaml
 
 _FOLDER = Path(__file__).parent
 HARDWARE = {path.stem: path for path in sorted(_FOLDER.glob("hardware/*.yaml"))}
@@ -90,7 +90,7 @@ def load_hardware(source: str | Path) -> HardwareEntry:
         ConfigError: an unknown name (and the nearest), or the file, line and field that is wrong.
     """
     path = _find(source, HARDWARE, "hardware entry")
-    written = Written.of_file(read_text(path), str(path), HardwareEntry)
+    written = Written.of_file(config_text(path), str(path), HardwareEntry)
     faults = written.faults
     try:
         entry = HardwareEntry.model_validate(written.value)
@@ -110,7 +110,7 @@ def load_shape(source: str | Path) -> dict[str, Any]:
     path = _find(source, SHAPES, "model shape")
     if path.is_dir():
         path = _find(path / "config.json", SHAPES, "model shape")
-    text = read_text(path)
+    text = config_text(path)
     try:
         value = json.loads(text)
     except json.JSONDecodeError as error:

@@ -28,9 +28,10 @@ from specgauge.configs.errors import (
 )
 from specgauge.configs.fields import EMBEDDED
 from specgauge.configs.overrides import Written
+from specgauge.configs.reading import expanded
 from specgauge.configs.schema import SPREAD, Config
 from specgauge.configs.variants import ExpandedPairs, spread
-from specgauge.configs.yaml_reader import dump_yaml, read_text
+from specgauge.configs.yaml_reader import config_text, dump_yaml
 
 _FOLDER = Path(__file__).parent
 
@@ -126,7 +127,7 @@ def _resolve_paths(config: Config, pairs: ExpandedPairs, written: Written, folde
             continue
         place = written.place(pairs.place(keys))
         folders = (Path(), folder) if written.from_option(place) else (folder, Path())
-        path = Path(text).expanduser()
+        path = _home_replaced(text)
         exists = Path.is_dir if key == "model" else Path.exists
         at = next((base / path for base in folders if exists(base / path)), None)
         if at is not None:
@@ -158,12 +159,19 @@ def shipped_text(name: str) -> str:
 
 def _read(source: str | Path) -> tuple[str, str, Path]:
     """(text, label for errors, folder that relative paths start from) of a file, or else of a shipped name."""
-    path = Path(source).expanduser()
+    path = _home_replaced(source)
     if path.is_dir() or not path.exists():
         if str(source) in shipped_configs():
             return shipped_text(str(source)), f"{source}.yaml", _FOLDER
         raise ConfigError(_not_a_file(source, path))
-    return read_text(path), str(source), path.parent
+    return config_text(path), str(source), path.parent
+
+
+def _home_replaced(path: str | Path) -> Path:
+    try:
+        return expanded(path)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
 
 
 def _not_a_file(source: str | Path, path: Path) -> str:

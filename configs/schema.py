@@ -48,6 +48,10 @@ from specgauge.configs.variants import CellRule, GridPoint, rule_errors, spread
 SPREAD = "spread"
 """Validation context that says that pairs are spread already."""
 LARGEST_SEED = (1 << 63) - 1
+MOST_SETTINGS = 100
+"""Of sampling: each is recorded, predicted and shown for every pair."""
+MOST_POINTS = 100_000
+"""Of a grid; measuring them at a second each takes longer than a day."""
 LEAST_TEMPERATURE = 1e-4
 DraftSampling = Literal["same", "greedy"]
 AcceptanceRule = Literal["ratio", "match"]
@@ -112,6 +116,8 @@ class SamplingConfig(Section):
 def _with_own_names(settings: tuple[SamplingConfig, ...]) -> tuple[SamplingConfig, ...]:
     """Settings of which no two share a name; upper and lower case count as the same, for files."""
     errors: Errors = []
+    if len(settings) > MOST_SETTINGS:
+        fail([((), refused(None, f"at most {MOST_SETTINGS}", got=str(len(settings))))])
     first: dict[str, int] = {}
     for index, setting in enumerate(settings):
         if (earlier := first.setdefault(setting.name.casefold(), index)) != index:
@@ -314,9 +320,9 @@ class Config(Section):
         """Torch's threads for a pair: its own, or the configuration's; None is what is faster here."""
         return pair.threads or self.threads
 
-    def points(self) -> Iterator[GridPoint]:
-        """Every point of the full grid, by pair, then batch size and context."""
-        for pair in self.pairs:
+    def points(self, only: str | None = None) -> Iterator[GridPoint]:
+        """Every point of the full grid, by pair, then batch size and context; of one pair alone where it is named."""
+        for pair in self.pairs if only is None else (pair for pair in self.pairs if pair.name == only):
             for batch_size in self.grid.batch_size:
                 for context in self.grid.context:
                     yield GridPoint(pair=pair.name, mode=self.mode_of(pair), batch_size=batch_size, context=context)
@@ -335,7 +341,12 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _check_together(self) -> Config:
-        points, grid = tuple(self.points()), self.grid
+        grid = self.grid
+        count = len(self.pairs) * len(grid.batch_size) * len(grid.context)
+        if count > MOST_POINTS:
+            expected = f"at most {MOST_POINTS} points: pairs × batch sizes × contexts"
+            fail([(("grid",), refused(None, expected, got=str(count)))])
+        points = tuple(self.points())
         errors = rule_errors(points, grid.include, grid.exclude)
         if not errors and not any(map(self.is_measured, points)):
             error = refused(None, "rules that leave at least one cell", got="rules that leave none")

@@ -40,6 +40,8 @@ from specgauge.configs.fields import (
 )
 
 MOST_VARIANTS = 1000
+MOST_PAIRS = 1000
+"""Variants counted; what is planned and shown of a pair grows with their number."""
 """Of one pair."""
 _ANY = null_means("any")
 
@@ -97,6 +99,11 @@ def spread(written: Mapping[str, Any]) -> ExpandedPairs:
                 names.setdefault(name, []).extend(own)
         variants += made
         indices += [index] * len(made)
+        if len(variants) > MOST_PAIRS:
+            got = str(max(len(variants), len(pairs)))
+            errors.append((("pairs",), refused(None, f"at most {MOST_PAIRS}, variants counted", got=got)))
+            del variants[MOST_PAIRS:], indices[MOST_PAIRS:]
+            break
     value = {**written, **{field: values[0] for field, values in common.items()}, "pairs": variants}
     if names and isinstance(written.get("grid"), Mapping):
         value["grid"] = _with_variants_named(written["grid"], names)

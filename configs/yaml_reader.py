@@ -17,8 +17,8 @@ from typing import Any
 import yaml
 
 from specgauge.configs.errors import ConfigError, Fault, Keys, place_name, shown, value_fault
+from specgauge.configs.reading import CONFIG_BYTES, read_text
 
-LARGEST_FILE_BYTES = 1 << 20
 MOST_VALUES = 100_000
 _LONGEST_NUMBER = 100
 _CORE = "tag:yaml.org,2002:"
@@ -37,6 +37,14 @@ class Loader(_Resolving, yaml.SafeLoader):
 class Dumper(_Resolving, yaml.SafeDumper):
     """PyYAML's safe dumper that quotes exactly the text that Loader would take for something else."""
 
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.Node:
+    """Characters that YAML folds like line ends are escaped, which only double quotes allow."""
+    style = '"' if any(character in text for character in "\x85\u2028\u2029\ufeff") else None
+    return dumper.represent_scalar(_CORE + "str", text, style=style)
+
+
+Dumper.add_representer(str, _text)
 
 _SCALARS = [
     ("bool", "true|True|TRUE|false|False|FALSE", "tTfF"),
@@ -60,6 +68,25 @@ def dump_yaml(value: object) -> str:
     return text
 
 
+class _DumperForAnyone(yaml.SafeDumper):
+    """PyYAML's safe dumper that also quotes the text that Loader alone would take for something else."""
+
+    def resolve(self, kind: type[yaml.Node], value: Any, implicit: Any) -> str:
+        tag: str = super().resolve(kind, value, implicit)  # type: ignore[no-untyped-call]
+        if kind is yaml.ScalarNode and tag == _CORE + "str" and implicit[0]:
+            tag = _Resolving().resolve(kind, value, implicit)  # type: ignore[no-untyped-call]
+        return tag
+
+
+_DumperForAnyone.add_representer(str, _text)
+
+
+def dump_for_anyone(value: object) -> str:
+    """Plain data as YAML that `read_yaml` and other readers of YAML 1.1 and 1.2 read back equal."""
+    text: str = yaml.dump(value, Dumper=_DumperForAnyone, sort_keys=False, allow_unicode=True, width=120)
+    return text
+
+
 @dataclass(frozen=True)
 class Source:
     """Where a text comes from: a file, whose lines are counted, or an option, which has none."""
@@ -73,33 +100,28 @@ class Source:
         return self.label if line is None or self.option else f"{self.label}:{line}"
 
 
-def read_text(path: Path) -> str:
-    """The text of a file.
+def config_text(path: Path) -> str:
+    """The text of a configuration, a hardware entry or a model's shape.
 
     Raises:
-        ConfigError: it is too large for a configuration, or not UTF-8 (with the line).
+        ConfigError: no regular file, too large, or not UTF-8 (with the line).
         OSError: it cannot be read.
     """
-    with path.open("rb") as file:
-        content = file.read(LARGEST_FILE_BYTES + 1)
-    if len(content) > LARGEST_FILE_BYTES:
-        raise ConfigError(f"{path}: expected a text of at most {LARGEST_FILE_BYTES >> 20} MiB, got a larger file")
     try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise ConfigError(f"{path}:{line}: expected a UTF-8 text file, got bytes that are not UTF-8") from error
+        return read_text(path, CONFIG_BYTES)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
 
 
-def read_yaml(text: str, source: Source, under: Keys = ()) -> Document:
+def read_yaml(text: str, source: Source, under: Keys = (), *, most_values: int = MOST_VALUES) -> Document:
     """Parse one YAML document; ``source`` names it in errors, and ``under`` is where its value stands.
 
     A text without any value has the value None and no lines.
 
     Raises:
-        ConfigError: it is not YAML, holds several documents, or expands to more than MOST_VALUES values.
+        ConfigError: it is not YAML, holds several documents, or expands to more than ``most_values`` values.
     """
-    document = Document(source)
+    document = Document(source, most_values)
     try:
         loader = Loader(text)
         try:
@@ -119,11 +141,11 @@ def read_yaml(text: str, source: Source, under: Keys = ()) -> Document:
 class Document:
     """What a YAML text holds: its plain value, the line of each key and list item, and what is wrong with its form."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, most_values: int) -> None:
         self.value: object = None
         self.lines: dict[Keys, int] = {}
         self.faults: list[Fault] = []
-        self._source = source
+        self._source, self._most_values = source, most_values
         self._open: set[int] = set()
         self._built = 0
 
@@ -132,9 +154,9 @@ class Document:
         line = node.start_mark.line + 1
         self.lines.setdefault(keys, line)
         self._built += 1
-        if self._built > MOST_VALUES:
+        if self._built > self._most_values:
             got = "more once its aliases are expanded"
-            raise ConfigError(f"{self._source.at(line)}: expected at most {MOST_VALUES} values, got {got}")
+            raise ConfigError(f"{self._source.at(line)}: expected at most {self._most_values} values, got {got}")
         if id(node) in self._open:
             got = "an anchor that contains itself"
             raise ConfigError(f"{self._source.at(line)}: expected aliases of others, got {got}")

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from specgauge.configs.reading import CONFIG_BYTES, read_text
 from specgauge.configs.schema import Config
 from specgauge.model.settings import Point, Setting
 from specgauge.reports.formatting import count, sentence
@@ -18,8 +19,9 @@ from specgauge.sweeps.analysis.predictions import predict
 from specgauge.sweeps.analysis.timings import CellTimings, collect_timings
 from specgauge.sweeps.analysis.validation import ValidationSummary, summarise
 from specgauge.sweeps.plan import plan_cells, planned_pairs
+from specgauge.sweeps.store.derived import doubts, stands
 from specgauge.sweeps.store.rows import row_of
-from specgauge.sweeps.store.rundir import CELLS, CONFIG, PREDICTIONS, RECOMMENDATION, REQUESTS, VALIDATION, Run
+from specgauge.sweeps.store.rundir import CELLS, CONFIG, PREDICTIONS, RECOMMENDATION, Run
 from specgauge.sweeps.store.schema import (
     CellRow,
     JournalLine,
@@ -74,13 +76,13 @@ def read_report_data(run_dir: Path) -> ReportData:
         ValueError: not a run directory, or one of its files is damaged, foreign or of another release.
     """
     run = Run.open(run_dir)
-    lines = run.journal() if (run_dir / CELLS).is_file() else ()
+    lines = run.journal() if (run_dir / CELLS).exists() else ()
     predictions, recommendations, decoded, warnings = _predicted(run, lines)
     validation = [row for row in decoded if row.gamma is not None]
     return ReportData(
         path=run_dir,
         config=run.config,
-        config_text=(run_dir / CONFIG).read_text(encoding="utf-8"),
+        config_text=read_text(run_dir / CONFIG, CONFIG_BYTES),
         environment=run.environment,
         lines=lines,
         timings=collect_timings(plan_cells(run.config), tuple(run.config.grid.gamma), lines),
@@ -104,8 +106,8 @@ _Predicted = tuple[Sequence[PredictionRow], Sequence[RecommendationRow], Sequenc
 
 
 def _predicted(run: Run, lines: Sequence[JournalLine]) -> _Predicted:
-    """What is predicted: as written, or, where the run stopped before, made from what it has."""
-    if _is_predicted(run):
+    """What is predicted: as written, or, where the run stopped before or was altered since, made from what it has."""
+    if stands(run.path):
         return run.rows(PredictionRow), run.rows(RecommendationRow), run.rows(ValidationRow), run.rows(WarningRow)
     if not lines:
         return (), (), (), ()
@@ -118,15 +120,12 @@ def _predicted(run: Run, lines: Sequence[JournalLine]) -> _Predicted:
     )
 
 
-def _is_predicted(run: Run) -> bool:
-    return (run.path / PREDICTIONS).is_file() and (run.path / RECOMMENDATION).is_file()
-
-
 def _gaps(run: Run, lines: Sequence[JournalLine]) -> Iterator[WarningRow]:
 
     def gap(code: str, message: str) -> WarningRow:
         return WarningRow(code=code, message=message, remedy=RESUME)
 
+    yield from doubts(run.path)
     if not lines:
         yield gap("unmeasured", "Nothing has been timed yet.")
     tried = {line.axes["pair"] for line in lines if line.status != "skipped"}
@@ -136,12 +135,9 @@ def _gaps(run: Run, lines: Sequence[JournalLine]) -> Iterator[WarningRow]:
             if pair.name not in skipped and not run.has_acceptance(pair.name, sampling.name):
                 where = f"pair {pair.name} and sampling {sampling.name}"
                 yield gap("acceptance_missing", f"No acceptance has been recorded for {where}.")
-    if lines and not _is_predicted(run):
+    if lines and not ((run.path / PREDICTIONS).exists() and (run.path / RECOMMENDATION).exists()):
         message = "This run stopped before it had predicted; what stands here is made from what it measured so far."
         yield gap("stopped", message)
-    if _is_predicted(run) and (run.path / REQUESTS).is_file() and not (run.path / VALIDATION).is_file():
-        message = "Texts were decoded end to end, but the predictions have not been held against them yet."
-        yield gap("not_compared", message)
 
 
 Row = TypeVar("Row", bound=CellRow)

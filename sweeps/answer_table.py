@@ -29,6 +29,7 @@ CLOSE_ERROR, WIDE_ERROR = 0.08, 0.15
 """Mean relative error of predicted S under which trust can be high, and over which it is low."""
 SHOWN_WARNINGS = 3
 WEIGHTS = (
+    *("altered", "impossible_figure"),
     *("generate_differs", "pair_refused", "not_lossless", "texts_differ", "rounds_unexpected", "chain_inconsistent"),
     *("failed", "killed", "oom", "skipped", "unmeasured", "acceptance_missing", "not_decoded", "out_of_time"),
     *("prompt_ends", "no_chat_template", "end_tokens_differ", "rope_switch", "stray_window", "fields_unused"),
@@ -38,7 +39,7 @@ WEIGHTS = (
 DOUBTFUL = {
     *("busy_machine", "drift", "not_converged", "few_prompts", "cost_error", "slow_baseline", "texts_differ"),
     *("rounds_unexpected", "chain_inconsistent", "prediction_contradicted", "degenerate_text"),
-    *("acceptance_extrapolated", "not_lossless"),
+    *("acceptance_extrapolated", "not_lossless", "altered", "impossible_figure"),
 }
 """Warnings that leave no high trust."""
 

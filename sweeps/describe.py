@@ -183,7 +183,7 @@ def _pair_lines(config: Config, pair: PairConfig, sizes: PairSizes, prompts: int
     models = [pair.target, *([pair.draft] if isinstance(pair.draft, ModelConfig) else [])]
     absent = [model for model in models if not model_folder(model, "target" if model is pair.target else "draft")]
     unknown = UNKNOWN if absent else UNREAD
-    cells = [cell for cell in plan_cells(config) if cell.pair == pair.name]
+    cells = list(plan_cells(config, pair.name))
     if not cells:
         return [f"pair {pair.name}: not measured, the rules of the grid leave no cell of it"]
     own = [f"mode {pair.mode}"] if pair.mode is not None else []

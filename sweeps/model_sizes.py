@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from specgauge.configs.pairs import LayersDraft, NgramDraft
+from specgauge.configs.reading import TABLE_BYTES, expanded, read_text
 from specgauge.model.context import context_limit
 from specgauge.sweeps.plan import measured_points, reach
 
@@ -127,7 +128,7 @@ def model_folder(spec: ModelConfig, role: Role) -> Path | None:
     """
     if spec.model == "embedded":
         return EMBEDDED / role
-    path = Path(spec.model).expanduser()
+    path = expanded(spec.model)
     if path.is_dir():
         return path
     if path.exists():
@@ -186,10 +187,10 @@ def read_model_size(
 
 def _read_mapping(path: Path) -> dict[str, Any]:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(read_text(path, TABLE_BYTES))
         if not isinstance(content, dict):
             raise ValueError(f"got {type(content).__name__}")
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ValueError(f"{path}: damaged, expected a JSON object: {error}; download the model again") from error
     return content
 

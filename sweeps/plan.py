@@ -60,10 +60,13 @@ def chains(config: Config) -> dict[str, SamplingSettings]:
     return found
 
 
-def plan_cells(config: Config) -> tuple[Cell, ...]:
-    """Every cell that the rules of the grid leave: by pair, then chain, smallest batch size and context first."""
-    pairs = {pair.name: pair for pair in config.pairs}
-    points = [point for point in config.points() if config.is_measured(point)]
+def plan_cells(config: Config, only: str | None = None) -> tuple[Cell, ...]:
+    """Every cell that the rules of the grid leave: by pair, then chain, smallest batch size and context first.
+
+    only: the one pair whose cells are wanted.
+    """
+    pairs, planned = {pair.name: pair for pair in config.pairs}, chains(config)
+    points = [point for point in config.points(only) if config.is_measured(point)]
     return tuple(
         Cell(
             pair=pair,
@@ -74,7 +77,7 @@ def plan_cells(config: Config) -> tuple[Cell, ...]:
             catches_up=pairs[pair].drafts_with_model,
         )
         for pair, own in groupby(points, key=lambda point: point.pair)
-        for chain, point in product(chains(config), tuple(own))
+        for chain, point in product(planned, tuple(own))
     )
 
 
@@ -86,7 +89,7 @@ def planned_pairs(config: Config) -> tuple[PairConfig, ...]:
 
 def measured_points(config: Config, pair: str) -> tuple[GridPoint, ...]:
     """The points of a pair that the rules of the grid leave, smallest batch size and context first."""
-    return tuple(point for point in config.points() if point.pair == pair and config.is_measured(point))
+    return tuple(point for point in config.points(pair) if config.is_measured(point))
 
 
 def decoded_points(config: Config, pair: str) -> tuple[GridPoint, ...]:

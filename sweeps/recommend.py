@@ -13,7 +13,7 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
@@ -21,10 +21,11 @@ from specgauge.model.checks import positive_times_s
 from specgauge.model.decision import OPTIMISTIC
 from specgauge.model.settings import SettingPoint
 from specgauge.model.speedup import nearest_gamma
-from specgauge.sweeps.analysis.predictions import AnalysedRun, predict, recommendation
+from specgauge.sweeps.analysis.predictions import AnalysedRun, recommendation, standing
 from specgauge.sweeps.analysis.validation import ValidationSummary, cell_of, summarise
 from specgauge.sweeps.plan import plan_cells
-from specgauge.sweeps.store.rundir import RECOMMENDATION, Run
+from specgauge.sweeps.store.derived import doubts
+from specgauge.sweeps.store.rundir import Run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,12 +80,8 @@ def recommend(
     """
     refuse_what_is_not_there(run, pair=pair, sampling=sampling, batch_size=batch_size, context=context)
     wanted = {"pair": pair, "sampling": sampling, "batch_size": batch_size, "context": context}
-    if (run.path / RECOMMENDATION).is_file():
-        found = run.recommendations(), run.warnings, run.validation()
-    else:  # stopped before it predicted
-        made = predict(run)
-        found = made.recommendations, made.warnings, made.validation
-    entries = found[0] if max_itl_s is None else _limited(run, max_itl_s)
+    found = standing(run)
+    entries = found.recommendations if max_itl_s is None else _limited(run, max_itl_s)
 
     def matching(found: Iterable[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:
         return tuple(
@@ -95,8 +92,8 @@ def recommend(
         entries=matching(entries),
         max_itl_s=max_itl_s,
         confidence=run.config.precision.confidence,
-        warnings=found[1],
-        validation=matching(found[2]),
+        warnings=(*map(asdict, doubts(run.path)), *found.warnings),
+        validation=matching(found.validation),
         are_some=any(value is not None for value in wanted.values()),
     )
 

@@ -54,6 +54,7 @@ def write_run(path: Path, *, predicted: bool = True, **changes: Any) -> sg.Run:
     if predicted:
         predict_run(run)
         write_csv(path / "validation.csv", ValidationRow, [validation_row()])
+        made.restamp(path)
     return sg.open(path)
 
 
@@ -120,7 +121,8 @@ def test_a_run_shows_what_recommend_prints(
 def test_what_has_no_answer_yet_says_so(tmp_path: Path) -> None:
     run = write_run(tmp_path / "a&b", predicted=False)
     assert "TRUST: LOW" in repr(run)  # stopped before it predicted: from what there is
-    (run.path / "cells.jsonl").write_text("{}\n{}\n", encoding="utf-8")
+    (run.path / "cells.jsonl").unlink()
+    (run.path / "cells.jsonl").mkdir()
     assert repr(run).startswith(f"Run('{run.path}'): {run.path}/cells.jsonl")
     assert "a&amp;b/cells.jsonl" in run._repr_html_()
     with pytest.raises(ValueError, match=r"no such run; did you mean .*a&b\?"):

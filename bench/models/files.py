@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
+from specgauge.configs.reading import CONFIG_BYTES, read_text
+
 ADAPTER = "adapter_config.json"
 
 
@@ -42,8 +44,8 @@ def name_fault(model: str) -> str | None:
 def base_of_adapter(config: Path) -> str:
     """The model that an adapter belongs to, by its adapter_config.json."""
     try:
-        return str(json.loads(config.read_text(encoding="utf-8"))["base_model_name_or_path"])
-    except (OSError, ValueError, TypeError, KeyError):
+        return str(json.loads(read_text(config, CONFIG_BYTES))["base_model_name_or_path"])
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
         return "a base model it does not name"
 
 

@@ -29,6 +29,7 @@ from transformers.utils import logging
 
 from specgauge.bench.device import is_out_of_memory
 from specgauge.configs.pairs import ModelConfig
+from specgauge.configs.reading import CONFIG_BYTES, expanded, read_text
 
 Part = Literal["configuration", "tokenizer", "weights"]
 
@@ -122,7 +123,7 @@ def read_fault(part: Part, spec: ModelConfig, error: Exception) -> str:
             "check model_type in its config.json, or use a release that knows it"
         )
     texts = [str(cause) for cause in causes]
-    folder = Path(spec.model).expanduser()
+    folder = expanded(spec.model)
     is_there = part != "tokenizer" or not folder.is_dir() or (folder / "tokenizer.model").is_file()
     is_named = any(map(_MISSING_PACKAGE.search, texts)) and is_there  # said of a folder without a tokenizer, too
     if is_named or any(isinstance(cause, ImportError) for cause in causes):
@@ -159,8 +160,8 @@ def check_config_file(path: Path, name: str) -> None:
         ValueError: it is not a JSON object with a model_type.
     """
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:  # JSONDecodeError, UnicodeDecodeError
+        config = json.loads(read_text(path, CONFIG_BYTES))
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{name}: '{path}' is not valid JSON: {one_line(error)}; copy or download it again") from error
     if not isinstance(config, dict) or not ("auto_map" in config or isinstance(config.get("model_type"), str)):
         raise ValueError(f"{name}: '{path}' names no model_type; it needs a config.json that {_RELEASE} reads")

@@ -48,6 +48,7 @@ from specgauge.bench.models.static_graphs import StaticForward
 from specgauge.bench.notes import Note
 from specgauge.configs.fields import Mode
 from specgauge.configs.pairs import LayersDraft, ModelConfig, NgramConfig, NgramDraft, PairConfig
+from specgauge.configs.reading import expanded
 from specgauge.model.context import context_limit
 
 EMBEDDED = Path(__file__).parent.parent / "embedded"
@@ -172,7 +173,7 @@ def _source(spec: ModelConfig, role: str, name: str) -> str:
                 f"{name}: the embedded weights are missing from this installation ({folder}); reinstall specgauge"
             )
         return str(folder)
-    path = Path(spec.model).expanduser()
+    path = expanded(spec.model)
     if path.exists():
         if path.is_file():
             raise ValueError(

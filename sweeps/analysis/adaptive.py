@@ -67,7 +67,8 @@ def policy_rows(run: Run, decoded: DecodedCells) -> list[dict[str, Any]]:
         names = sorted(name for arm in requests["arm"].unique() if (name := Arm.parse(arm).policy) is not None)
         if not names:
             continue
-        if key not in tuned:
+        halves = tuned[key].halves if key in tuned else ()
+        if not halves or any(name not in half.policies for half in halves for name in names):
             raise ValueError(
                 f"{run.path}: policies.json lacks the policies of {key.sampling}, batch size {key.batch_size}, context "
                 f"{key.start_context}, which were decoded; start anew with `specgauge run --fresh`"

@@ -13,7 +13,7 @@ reads a run once for all that is predicted, compared and replayed of it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Self
 
@@ -33,6 +33,7 @@ from specgauge.sweeps.analysis.warnings import (
     acceptance_warnings,
     decision_warnings,
     decoding_warnings,
+    impossible_figures,
     left_out_warnings,
     policy_warnings,
     setting_warnings,
@@ -40,8 +41,9 @@ from specgauge.sweeps.analysis.warnings import (
     timing_warnings,
 )
 from specgauge.sweeps.plan import chains, plan_cells, planned_pairs
-from specgauge.sweeps.store.rows import columns, write_csv, write_mapping
-from specgauge.sweeps.store.rundir import PREDICTIONS, RECOMMENDATION, VALIDATION, Run
+from specgauge.sweeps.store.derived import stands, write_answers
+from specgauge.sweeps.store.rows import columns, plain, readable, write_csv
+from specgauge.sweeps.store.rundir import PREDICTIONS, VALIDATION, Run
 from specgauge.sweeps.store.schema import DecodedKey, PredictionRow, RecommendationRow, ValidationRow, WarningRow
 from specgauge.sweeps.store.tables import read_tuned
 
@@ -137,9 +139,25 @@ def predict_run(run: Run, reasons: Reasons | None = None) -> Predictions:
     if predictions.validation:
         write_csv(run.path / VALIDATION, ValidationRow, [*predictions.validation, *predictions.policies])
     write_csv(run.path / PREDICTIONS, PredictionRow, predictions.rows)
-    content = {"recommendations": list(predictions.recommendations), "warnings": list(predictions.warnings)}
-    write_mapping(run.path / RECOMMENDATION, content)
+    write_answers(run.path, predictions.recommendations, predictions.warnings)
     return predictions
+
+
+def standing(run: Run) -> Predictions:
+    """The answers of a run as they were written, where they stand; else what is derived anew, which writes nothing.
+
+    Raises:
+        ValueError: a file of the run is damaged.
+    """
+    if not stands(run.path):
+        return predict(run)
+    return Predictions(
+        rows=tuple(map(plain, run.rows(PredictionRow))),
+        recommendations=run.recommendations(),
+        warnings=run.warnings,
+        validation=run.validation(),
+        policies=tuple(plain(row) for row in run.rows(ValidationRow) if row.gamma is None),
+    )
 
 
 def predict(run: Run, reasons: Reasons | None = None) -> Predictions:
@@ -166,13 +184,22 @@ def predict(run: Run, reasons: Reasons | None = None) -> Predictions:
         *text_warnings([*validation, *policies]),
         *policy_warnings(read_tuned(run.path).values()),
     ]
-    return Predictions(
-        rows=tuple(rows),
-        recommendations=tuple(recommendations),
+    impossible: list[str] = []
+
+    def possible(row_type: type[Any], found: Iterable[Mapping[str, Any]]) -> tuple[dict[str, Any], ...]:
+        """What a reader takes, whatever went wrong in the arithmetic: a figure that cannot be is unknown."""
+        made = [readable(row_type, row) for row in found]
+        impossible.extend(name for _, names in made for name in names)
+        return tuple(row for row, _ in made)
+
+    made = Predictions(
+        rows=possible(PredictionRow, rows),
+        recommendations=possible(RecommendationRow, recommendations),
         warnings=tuple(asdict(warning) for warning in found_warnings),
-        validation=validation,
-        policies=policies,
+        validation=possible(ValidationRow, validation),
+        policies=possible(ValidationRow, policies),
     )
+    return replace(made, warnings=(*made.warnings, *map(asdict, impossible_figures(impossible))))
 
 
 def recommended_gammas(run: Run, pair: str) -> dict[DecodedKey, int | None]:

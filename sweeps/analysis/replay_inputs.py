@@ -72,7 +72,7 @@ def rollouts_of(run: Run, setting: RunSetting) -> Rollouts | None:
         ValueError: the file is truncated, not parquet, of another release, or lacks a column.
     """
     path = run.path / ROLLOUTS
-    if not path.is_file():
+    if not path.exists():
         return None
     frame = read_rollouts(path, setting.key)
     if frame.empty:

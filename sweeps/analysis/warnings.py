@@ -21,6 +21,7 @@ from specgauge.sweeps.analysis.acceptance import RecordedTexts
 from specgauge.sweeps.analysis.timings import ArmTimings, CellTimings
 from specgauge.sweeps.plan import Cell
 from specgauge.sweeps.store.schema import TunedCell, WarningRow
+from specgauge.sweeps.text_table import count
 
 if TYPE_CHECKING:
     from specgauge.configs.schema import Config
@@ -286,6 +287,17 @@ def left_out_warnings(left_out: Mapping[str, str]) -> Iterator[WarningRow]:
             code="out_of_time",
             message=f"pair {pair}: its share of limits.run_seconds left no time for: {label}",
             remedy="run the same command again, it goes on where it stopped; or raise limits.run_seconds",
+        )
+
+
+def impossible_figures(names: Sequence[str]) -> Iterator[WarningRow]:
+    """Figures that came out as none can be, by the names of their fields, one for each time."""
+    if names:
+        yield WarningRow(
+            code="impossible_figure",
+            message=f"{count(len(names), 'figure')} came out as none can be and left unknown: "
+            f"{', '.join(dict.fromkeys(names))}",
+            remedy="report it as a bug with the run directory; the other figures do not follow from it",
         )
 
 

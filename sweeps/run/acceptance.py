@@ -102,7 +102,7 @@ class Recording:
         if not self._config.acceptance.rollouts or loaded.draft is None:
             return
         for sampling in self._config.sampling:
-            if not self._path(sampling).is_file() or self._session.skips("rejected drafts", sampling.name):
+            if not self._path(sampling).exists() or self._session.skips("rejected drafts", sampling.name):
                 continue
             for draft_sampling, rule in product(self._config.draft_sampling, self._config.acceptance_rule):
                 setting = Setting(
@@ -126,7 +126,7 @@ class Recording:
         return [
             one
             for one in self._config.sampling
-            if not self._session.skips("acceptance", one.name) and not self._path(one).is_file()
+            if not self._session.skips("acceptance", one.name) and not self._path(one).exists()
         ]
 
     def _path(self, sampling: SamplingConfig) -> Path:

@@ -2,19 +2,21 @@
 
 Stopped at any point, by Ctrl-C, kill -9 or a full disk, a run is resumed by the same call. What fails is told and kept
 as a status; the rest is measured all the same. Once `limits.run_seconds` are spent nothing more is begun, and the
-answer says what was left out.
+answer says what was left out; nothing measured at all is said first, with code 1. After that an error in a table or the
+report costs that page alone.
 """
 
 from __future__ import annotations
 
 import sys
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from specgauge.exits import BAD_INPUT, DONE, FAILED
+from specgauge.exits import BAD_INPUT, DONE, FAILED, debug_by_environment
 from specgauge.sweeps.analysis.predictions import Reasons, predict_run
 from specgauge.sweeps.answer_table import print_answer
 from specgauge.sweeps.estimate import check_contexts
@@ -23,7 +25,7 @@ from specgauge.sweeps.plan import planned_pairs
 from specgauge.sweeps.recommend import recommend
 from specgauge.sweeps.run.pair import PairRun, prepare_machine
 from specgauge.sweeps.run.progress import progress_to
-from specgauge.sweeps.run.session import ALL_MISSING, Deadline, PairOutcome, Session, warning_of
+from specgauge.sweeps.run.session import ALL_MISSING, RUN_SECONDS, Deadline, PairOutcome, Session, warning_of
 from specgauge.sweeps.run.worker import measure_apart
 from specgauge.sweeps.store.rundir import ENVIRONMENT, Run
 from specgauge.sweeps.store.schema import WarningRow
@@ -32,6 +34,8 @@ from specgauge.sweeps.store.writer import OpenRun, has_results
 if TYPE_CHECKING:
     from specgauge.bench.notes import Note
     from specgauge.configs.schema import Config
+
+T = TypeVar("T")
 
 
 def run(
@@ -42,7 +46,8 @@ def run(
     report: Callable[[Path], Path] | None = None,
     apart: bool = False,
 ) -> int:
-    """Run `config` in the directory `out`; returns the exit code: 0 done, 1 something failed, 2 a pair cannot be run.
+    """Run `config` in the directory `out`; returns the exit code: 0 done, 1 something failed or nothing was measured, 2
+    a pair cannot be run.
 
     `report` writes the report of a run directory and returns its path; `apart` measures every pair in a process of its
     own, so that none takes the others along when it dies.
@@ -72,21 +77,61 @@ def run(
                     ).measure()
                     for place, pair in enumerate(pairs)
                 }
-        if not (out / ENVIRONMENT).is_file():
+        if not (out / ENVIRONMENT).exists():
             raise ChildProcessError("; ".join(f"pair {name}: {one.died}" for name, one in outcomes.items()))
         problems = [outcome.bad_input for outcome in outcomes.values() if outcome.bad_input is not None]
         made = Run.open(out)
         if problems and not has_results(out):
             raise ValueError("; ".join(problems))
         shown.start("predicting", total=1)
-        predict_run(made, _reasons(outcomes, notes))
-        page = None if report is None else report(out)
+        pages = Pages(out, shown.say)
+        pages.make("predictions.csv and recommendation.yaml", lambda: predict_run(made, _reasons(outcomes, notes)))
+        page = None if report is None else pages.make("report", partial(report, out))
         shown.advance()
         for problem in problems:
             shown.say(f"not measured: {problem}")
-    print_answer(recommend(made))
+    nothing = _why_nothing(made, outcomes)
+    if nothing is not None:
+        print(f"Nothing was measured: {nothing}")
+    pages.make("answer", lambda: print_answer(recommend(made)))
     print(f"report: {page}" if page is not None else f"run: {out}")
-    return BAD_INPUT if problems else FAILED if any(one.failed for one in outcomes.values()) else DONE
+    if problems:
+        return BAD_INPUT
+    return FAILED if nothing or pages.lost or any(one.failed for one in outcomes.values()) else DONE
+
+
+class Pages:
+    """What is made of the measurements: each page for itself, so that an error costs that page alone."""
+
+    def __init__(self, out: Path, say: Callable[[str], None]) -> None:
+        """Of the run directory `out`; `say` tells what is lost."""
+        self._out, self._say = out, say
+        self.lost: list[str] = []
+        """Names of the pages that could not be made."""
+
+    def make(self, name: str, make: Callable[[], T]) -> T | None:
+        """The page; None where it could not be made, which is told in one line with what is kept."""
+        try:
+            return make()
+        except Exception as error:
+            if debug_by_environment():
+                traceback.print_exception(error)
+            words = str(error) if isinstance(error, (ValueError, OSError)) else f"{type(error).__name__}: {error}"
+        self.lost.append(name)
+        remedy = f"everything measured is kept in {self._out}, and `specgauge run` makes what is missing of it"
+        self._say(f"no {name}: {' '.join(words.split())}; {remedy}")
+        return None
+
+
+def _why_nothing(run: Run, outcomes: Mapping[str, PairOutcome]) -> str | None:
+    """Why no cell has a single block, in the words of the first reason; None where one has."""
+    lines = run.journal()
+    if any(line.status == "ok" for line in lines):
+        return None
+    if any(one.left_out for one in outcomes.values()):
+        return f"{RUN_SECONDS} is spent; raise it and run the same command again"
+    reasons = [f"{line.status}: {line.reason}" for line in lines if line.reason]
+    return reasons[0] if reasons else "no cell was begun; run the same command again"
 
 
 def _measure_apart(config: Config, out: Path, fresh: bool, deadline: Deadline) -> dict[str, PairOutcome]:

@@ -247,7 +247,7 @@ def _end_pair(run: Path, config: Config, pair: str, reason: str) -> PairOutcome:
     """The outcome of a pair that is not tried again, every arm without a block recorded as killed."""
     killed = f"killed: {reason}"
     _record(run, config, [cell for cell in plan_cells(config) if cell.pair == pair], reason)
-    missing = [one.name for one in config.sampling if not acceptance_path(run, pair, one.name).is_file()]
+    missing = [one.name for one in config.sampling if not acceptance_path(run, pair, one.name).exists()]
     return PairOutcome(
         died=killed,
         failed=True,

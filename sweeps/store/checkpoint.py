@@ -18,6 +18,8 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
 
+from specgauge.configs.reading import CONFIG_BYTES, read_text
+
 Kind = Literal["timing", "acceptance", "rejected drafts", "decoding"]
 """The timing of a cell, named by its id; texts and acceptance under a sampling setting; draft chains off its texts; the
 decoding end to end of a cell, named by its label."""
@@ -75,7 +77,7 @@ def clear_checkpoint(folder: Path) -> None:
 def read_checkpoint(folder: Path) -> dict[str, Any] | None:
     """What a process that died was doing; None where it left no checkpoint."""
     try:
-        content = json.loads((folder / MARK).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        content = json.loads(read_text(folder / MARK, CONFIG_BYTES))
+    except (OSError, ValueError, RecursionError):
         return None
     return content if isinstance(content, dict) and isinstance(content.get("stage"), str) else None

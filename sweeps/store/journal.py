@@ -1,8 +1,10 @@
 """The append-only journal of a run, `cells.jsonl`: one strict-JSON line per (cell, arm, block).
 
 A line is on the disk (flushed and synced) before `append` returns, so `kill -9` loses at most the block being measured.
-A line torn by a kill is passed over when reading and cut off before the next append, never glued to a new line; damage
-anywhere else is an error that names the line. One process writes at a time, held by a lock that dies with it.
+A line torn by a kill is passed over when reading and cut off before the next append, never glued to a new line. Each
+line carries a checksum, the hash of its other fields: one that differs was altered since it was written; it is left out
+and told by its number, and what it was of is measured again. One process writes at a time, held by a lock that dies
+with it.
 
     journal = Journal(path, config=config_hash(config))
     if not journal.done(cell, arm, block): journal.append({...})
@@ -16,18 +18,24 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from specgauge.configs.canonical import short_hash
+from specgauge.configs.canonical import canonical_json, short_hash, strict_loads
+from specgauge.configs.reading import JOURNAL_BYTES, check_regular, read_bytes
 from specgauge.sweeps.store.files import storage_error
-from specgauge.sweeps.store.rows import START_ANEW, json_line, read_jsonl, row_of
+from specgauge.sweeps.store.rows import START_ANEW, plain, row_of
 from specgauge.sweeps.store.schema import SETTLED, JournalLine
 
 _AGAIN = "delete that line to measure it again, or start anew with --fresh"
+
+
+CHECKSUM = "checksum"
 
 
 class JournalContent(NamedTuple):
     """The whole lines of a journal file in order, and the bytes of them and of a last line that was torn."""
 
     lines: tuple[JournalLine, ...]
+    altered: tuple[int, ...]
+    """Numbers, from 1, of the whole lines that are left out: they are not as they were written."""
     whole_bytes: int
     torn_bytes: int
 
@@ -36,15 +44,44 @@ def read_journal(path: Path) -> JournalContent:
     """Read a journal; a torn last line (no line end) is passed over and counted in `torn_bytes`.
 
     Raises:
-        ValueError: the file cannot be read, or a whole line of it is damaged, foreign or of another release.
+        ValueError: the file cannot be read, or a line of it is foreign or of another release, although it is as it was
+            written.
     """
     try:
-        content = path.read_bytes()
+        content = read_bytes(path, JOURNAL_BYTES)
+    except ValueError as error:
+        raise ValueError(f"{error}; {START_ANEW}") from error
     except OSError as error:
         raise ValueError(f"{path}: cannot read the journal: {error.strerror or error}; {START_ANEW}") from error
     whole_bytes = content.rfind(b"\n") + 1
-    lines = read_jsonl(path, JournalLine, content[:whole_bytes], _AGAIN)
-    return JournalContent(lines=lines, whole_bytes=whole_bytes, torn_bytes=len(content) - whole_bytes)
+    lines: list[JournalLine] = []
+    altered = []
+    for number, raw in enumerate(content[:whole_bytes].split(b"\n")[:-1], start=1):
+        written = _as_written(raw)
+        if written is None:
+            altered.append(number)
+        else:
+            lines.append(row_of(JournalLine, written, f"{path}, line {number}", _AGAIN))
+    return JournalContent(
+        lines=tuple(lines), altered=tuple(altered), whole_bytes=whole_bytes, torn_bytes=len(content) - whole_bytes
+    )
+
+
+def _as_written(raw: bytes) -> dict[str, Any] | None:
+    """The fields of a line; None where they do not give its checksum."""
+    try:
+        value = strict_loads(raw.decode("utf-8"))
+        if isinstance(value, dict) and value.pop(CHECKSUM, None) == short_hash(value):
+            return value
+    except (ValueError, RecursionError):
+        pass
+    return None
+
+
+def journal_line(line: JournalLine) -> bytes:
+    """The line of the file, its checksum and end included; ValueError for NaN."""
+    fields = plain(line)
+    return canonical_json(fields | {CHECKSUM: short_hash(fields)}).encode("ascii") + b"\n"
 
 
 class Journal:
@@ -63,10 +100,10 @@ class Journal:
         descriptor = lock_for_writing(path) if locked is None else locked
         try:
             content = read_journal(path)
-            for number, line in enumerate(content.lines, start=1):
+            for line in content.lines:
                 if line.config != config:
                     raise ValueError(
-                        f"{path}, line {number}: measured for config {line.config}, this run's is {config}; "
+                        f"{path}: a line was measured for config {line.config}, this run's is {config}; "
                         f"start anew with --fresh, or give another --out"
                     )
             if content.torn_bytes:
@@ -103,7 +140,7 @@ class Journal:
         }
         line = row_of(JournalLine, stamped, f"{self._path}: refused a line", "nothing is written")
         try:
-            encoded = json_line(line)
+            encoded = journal_line(line)
         except ValueError as error:
             raise ValueError(f"{self._path}: refused a line: {error}") from error
         self._write(encoded)
@@ -141,6 +178,8 @@ def lock_for_writing(path: Path) -> int:
     import fcntl  # absent where files cannot be locked this way; reading a journal must work there too
 
     try:
+        if path.exists() and not path.is_dir():
+            check_regular(path, JOURNAL_BYTES)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
     except OSError as error:
         raise ValueError(f"{path}: cannot open it for writing: {error.strerror}; give another --out") from error

@@ -24,7 +24,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, Union, get_
 
 from pydantic import TypeAdapter, ValidationError
 
+from specgauge.configs import reading
 from specgauge.configs.canonical import canonical_json, strict_loads
+from specgauge.configs.reading import ANSWER_BYTES, PARQUET_BYTES, TABLE_BYTES, check_regular
 from specgauge.sweeps.store.files import atomic_path, write_text_atomically
 from specgauge.sweeps.store.schema import LARGEST_NUMBER, LIMITS, SCHEMA
 
@@ -37,6 +39,8 @@ RUN_AGAIN = "make it anew with `specgauge run`"
 MEASURE_AGAIN = "delete it to measure it again"
 START_ANEW = "start anew with --fresh"
 _KINDS = {int: "a whole number", float: "a number", bool: "True or False", str: "text"}
+MOST_VALUES = 200_000
+"""Of a YAML file."""
 _EXPECTED = {
     "missing": "a value", "int_type": "a whole number", "float_type": "a number", "finite_number": "a finite number",
     "bool_type": "True or False", "string_type": "text", "greater_than": "a number above {gt:g}",
@@ -111,6 +115,30 @@ def row_of(row_type: type[Row], value: Any, where: str, remedy: str = RUN_AGAIN)
         raise ValueError(f"{where}{_problem(row_type, error)}; {remedy}") from error
 
 
+def readable(row_type: type[Any], row: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """The row with unknown (None) for every figure that its row type would refuse to read, and the names of those.
+
+    Raises:
+        ValueError: what is wrong may not be unknown.
+    """
+    values: dict[Any, Any] = dict(row)
+    names: list[str] = []
+    while True:
+        try:
+            TypeAdapter(row_type).validate_python(values)
+        except ValidationError as error:
+            place = error.errors(include_url=False)[0]["loc"]
+            holder = values
+            for part in place[:-1]:
+                holder[part] = holder = dict(holder[part])
+            if not place or holder.get(place[-1]) is None:
+                raise ValueError(f"{row_type.__name__}{_problem(row_type, error)}") from error
+            names.append(".".join(map(str, place)))
+            holder[place[-1]] = None
+        else:
+            return values, names
+
+
 def _problem(row_type: type[Any], error: ValidationError) -> str:
     first = error.errors(include_url=False)[0]
     kind, place, context = first["type"], first["loc"], first.get("ctx", {})
@@ -167,18 +195,18 @@ def check_release(content: Mapping[Any, Any], where: object) -> None:
         )
 
 
-def read_text(path: Path, remedy: str = RUN_AGAIN) -> str:
+def read_text(path: Path, remedy: str = RUN_AGAIN, most_bytes: int = TABLE_BYTES) -> str:
     """The UTF-8 text of a run's file.
 
     Raises:
-        ValueError: missing, unreadable, empty or not UTF-8.
+        ValueError: missing, no regular file, too large, unreadable, empty or not UTF-8.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = reading.read_text(path, most_bytes)
     except FileNotFoundError as error:
         raise ValueError(f"{path}: missing; make it with `specgauge run`") from error
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: not UTF-8 text (byte {error.start}); {remedy}") from error
+    except ValueError as error:
+        raise ValueError(f"{error}; {remedy}") from error
     except OSError as error:
         raise ValueError(f"{path}: cannot read it: {error.strerror or error}; {remedy}") from error
     if not text.strip():
@@ -190,15 +218,14 @@ def read_mapping(path: Path, remedy: str = RUN_AGAIN) -> dict[str, Any]:
     """The mapping in a JSON or YAML file of a run.
 
     Raises:
-        ValueError: missing, truncated, not strict JSON or YAML, not a mapping, or of another release.
+        ValueError: missing, truncated, not strict JSON or YAML, not a mapping, or of another release; YAML that holds
+            anything but text, numbers, true, false and null, or more than `MOST_VALUES`, once its aliases are expanded.
     """
-    import yaml
-
-    text, kind = read_text(path, remedy), "JSON" if path.suffix == ".json" else "YAML"
+    kind, most_bytes = ("JSON", TABLE_BYTES) if path.suffix == ".json" else ("YAML", ANSWER_BYTES)
+    text = read_text(path, remedy, most_bytes)
     try:
-        content = strict_loads(text) if kind == "JSON" else yaml.safe_load(text)
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError, yaml.YAMLError) as error:
-        # PyYAML lets a KeyError or IndexError of a tag such as !!bool x through
+        content = strict_loads(text) if kind == "JSON" else _yaml_value(text, path.name)
+    except (ValueError, RecursionError) as error:
         what = " ".join(str(error).split())[:200]
         raise ValueError(f"{path}: truncated or not {kind}: {what}; {remedy}") from error
     if not isinstance(content, dict):
@@ -209,15 +236,27 @@ def read_mapping(path: Path, remedy: str = RUN_AGAIN) -> dict[str, Any]:
     return content
 
 
+def _yaml_value(text: str, name: str) -> Any:
+    """Plain data; dates, sets, bytes and tags of programs are not."""
+    from specgauge.configs.yaml_reader import Source, read_yaml
+
+    source = Source(name)
+    document = read_yaml(text, source, most_values=MOST_VALUES)
+    if document.faults:
+        first = document.faults[0]
+        raise ValueError(f"{source.at(first.line)}: {first.words}")
+    return document.value
+
+
 def write_mapping(path: Path, content: Mapping[str, Any]) -> None:
     """Write a mapping as JSON or YAML, stamped with the release; StorageError where the disk refuses."""
-    import yaml
-
     stamped = {"schema": SCHEMA, **content}
     if path.suffix == ".json":
         text = json.dumps(stamped, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
     else:
-        text = yaml.safe_dump(stamped, sort_keys=False, allow_unicode=True, width=120)
+        from specgauge.configs.yaml_reader import dump_for_anyone
+
+        text = dump_for_anyone(stamped)
     write_text_atomically(path, text)
 
 
@@ -391,8 +430,12 @@ def read_table(path: Path, row_type: type[Any], remedy: str = MEASURE_AGAIN) -> 
     import pyarrow.parquet as pq
 
     refusals = (OSError, ValueError, KeyError, NotImplementedError, pa.ArrowException)
-    if not path.is_file():
-        raise ValueError(f"{path}: missing; measure it with `specgauge run`")
+    try:
+        check_regular(path, PARQUET_BYTES)
+    except FileNotFoundError as error:
+        raise ValueError(f"{path}: missing; measure it with `specgauge run`") from error
+    except ValueError as error:
+        raise ValueError(f"{error}; {remedy}") from error
     try:
         table = pq.read_table(path)
     except refusals as error:

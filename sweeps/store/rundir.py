@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from specgauge.configs.reading import PROMPT_BYTES, read_bytes
 from specgauge.sweeps.store.files import RUNS
 from specgauge.sweeps.store.journal import read_journal
 from specgauge.sweeps.store.rows import (
@@ -86,7 +87,13 @@ def acceptance_path(run: Path, pair: str, sampling: str) -> Path:
 def prompt_rows(run: Path) -> tuple[PromptRow, ...]:
     """The prompts of every pair in a run directory; ValueError where their file is damaged."""
     path = run / PROMPTS
-    return read_jsonl(path, PromptRow, path.read_bytes(), _WRITE_AGAIN) if path.is_file() else ()
+    if not path.exists():
+        return ()
+    try:
+        content = read_bytes(path, PROMPT_BYTES)
+    except ValueError as error:
+        raise ValueError(f"{error}; {_WRITE_AGAIN}") from error
+    return read_jsonl(path, PromptRow, content, _WRITE_AGAIN)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,7 +124,7 @@ class Run:
 
     def has_acceptance(self, pair: str, sampling: str) -> bool:
         """Whether the acceptance of this pair and sampling setting has been recorded."""
-        return acceptance_path(self.path, pair, sampling).is_file()
+        return acceptance_path(self.path, pair, sampling).exists()
 
     def acceptance_of(self, pair: str, sampling: str) -> pd.DataFrame:
         """The recorded teacher-forced pass of one pair and sampling setting, one row per position.
@@ -142,9 +149,9 @@ class Run:
             return read_csv(self.path / PREDICTIONS, row_type)
         if row_type is ValidationRow:
             path, renamed = self.path / VALIDATION, self.path / _RENAMED
-            if renamed.is_file() and not path.is_file():
+            if renamed.exists() and not path.exists():
                 raise ValueError(f"{renamed}: expected its new name, {VALIDATION}; {RUN_AGAIN}")
-            return read_csv(path, row_type) if path.is_file() else ()
+            return read_csv(path, row_type) if path.exists() else ()
         path = self.path / RECOMMENDATION
         key = "warnings" if row_type is WarningRow else "recommendations"
         return rows_under(path, key, row_type)
@@ -193,5 +200,5 @@ def _refuse_what_is_no_run(path: Path) -> None:
             raise ValueError(f"{path}: no such run; did you mean {folder / near[0]}?")
         there = f"; runs in {folder}: {', '.join(siblings)}" if siblings else ""
         raise ValueError(f"{path}: no such run{there}; make one with `specgauge run`")
-    if not (path / CONFIG).is_file():
+    if not (path / CONFIG).exists():
         raise ValueError(f"{path}: not a run directory: it has no {CONFIG}; make one with `specgauge run`")

@@ -21,6 +21,7 @@ from pydantic.dataclasses import dataclass
 from pydantic_core import PydanticCustomError
 
 from specgauge.configs.canonical import short_hash
+from specgauge.configs.fields import LARGEST_BATCH_SIZE, LARGEST_CONTEXT, LARGEST_GAMMA
 from specgauge.model.arms import TIMED, Arm, arm_forms
 from specgauge.model.checks import LARGEST_WHOLE, LONGEST_S, SHORTEST_S
 from specgauge.model.policies.policy import GammaPolicy
@@ -40,6 +41,9 @@ Flag = Annotated[bool, Field(strict=True)]
 Integer = Annotated[int, Field(strict=True, ge=-LARGEST_WHOLE, le=LARGEST_WHOLE)]
 Whole = Annotated[int, Field(strict=True, ge=0, le=LARGEST_WHOLE)]
 Count = Annotated[int, Field(strict=True, ge=1, le=LARGEST_WHOLE)]
+Gamma = Annotated[int, Field(strict=True, ge=1, le=LARGEST_GAMMA)]
+BatchSize = Annotated[int, Field(strict=True, ge=1, le=LARGEST_BATCH_SIZE)]
+Context = Annotated[int, Field(strict=True, ge=1, le=LARGEST_CONTEXT)]
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False, ge=-LARGEST_NUMBER, le=LARGEST_NUMBER)]
 NotNegative = Annotated[float, Field(strict=True, allow_inf_nan=False, ge=0, le=LARGEST_NUMBER)]
 Positive = Annotated[float, Field(strict=True, allow_inf_nan=False, gt=0, le=LARGEST_NUMBER)]
@@ -69,8 +73,8 @@ def _axes(axes: dict[str, Any]) -> dict[str, Any]:
     for name, value in axes.items():
         if name in _TEXT_AXES and not isinstance(value, str):
             raise expected(f"text under {name}")
-        if name not in _TEXT_AXES and (type(value) is not int or value < 0):
-            raise expected(f"a whole number of at least 0 under {name}")
+        if name not in _TEXT_AXES and (type(value) is not int or not 0 <= value <= LARGEST_CONTEXT):
+            raise expected(f"a whole number from 0 to {LARGEST_CONTEXT} under {name}")
     return axes
 
 
@@ -88,7 +92,7 @@ Samples = tuple[Annotated[tuple[Mark, ...], Field(min_length=1)], ...]
 
 @dataclass(frozen=True, kw_only=True, config=EXACT)
 class JournalLine:
-    """What one arm of one cell gave in one block: a line of cells.jsonl.
+    """What one arm of one cell gave in one block: a line of cells.jsonl, which has a `checksum` of these fields too.
 
     A sample is a list of cumulative marks in seconds: one mark for most arms, C(1), …, C(γ_max) for `draft`. Raw
     samples and warm-ups are kept; statistics derive from them.
@@ -210,14 +214,14 @@ class SettingRow:
     sampling: Text
     draft_sampling: Text
     acceptance_rule: Text
-    batch_size: Count
+    batch_size: BatchSize
 
 
 @dataclass(frozen=True, kw_only=True, config=EXACT)
 class DecodedKey(SettingRow):
     """Where blocks are decoded end to end."""
 
-    start_context: Count
+    start_context: Context
     """The length of every prompt of a block."""
 
 
@@ -301,7 +305,7 @@ class TunedCell:
     key: DecodedKey
     prompts: Count
     """Prompts of the workload; each may have been recorded at several lengths."""
-    gamma_max: Count
+    gamma_max: Gamma
     """The most drafts that any of them may ask for."""
     t_overhead_s: Number
     """ε that they were tuned with: of the decoder's phases, before anything was decoded under them."""
@@ -322,7 +326,7 @@ class TunedCell:
 class CellRow(SettingRow):
     """Of which cell a prediction, recommendation or validation is."""
 
-    context: Count
+    context: Context
 
     @property
     def setting(self) -> Setting:
@@ -339,7 +343,7 @@ class CellRow(SettingRow):
 class PredictionRow(CellRow):
     """A cell at one γ: a row of predictions.csv."""
 
-    gamma: Count
+    gamma: Gamma
     t_decode_s: Number | None
     t_draft_total_s: Number | None
     t_draft_catch_up_s: Number | None
@@ -378,7 +382,7 @@ class PredictionRow(CellRow):
 class ValidationRow(CellRow):
     """What was decoded end to end in a cell, at one γ or under one adaptive policy: a row of validation.csv."""
 
-    gamma: Count | None
+    gamma: Gamma | None
     """None under a policy, which chooses it."""
     blocks: Whole | None
     rounds: Whole | None
@@ -417,7 +421,7 @@ class ValidationRow(CellRow):
     gamma_switches: Whole | None
     early_stop_checks: Whole | None
     t_early_stop_check_s: Number | None
-    best_fixed_gamma: Count | None
+    best_fixed_gamma: Gamma | None
     over_best_fixed: Number | None
     over_best_fixed_low: Number | None
     over_best_fixed_high: Number | None
@@ -445,9 +449,9 @@ class RecommendationRow(CellRow):
     """The decision for a cell: an entry under `recommendations:` of recommendation.yaml."""
 
     decision: Literal["speculate", "do not speculate", "undecided"]
-    gamma: Count | None = None
-    best_gamma: Count | None
-    recommended_gamma: Count | None
+    gamma: Gamma | None = None
+    best_gamma: Gamma | None
+    recommended_gamma: Gamma | None
     speedup: Interval
     """From all evidence: prediction and what was decoded end to end."""
     speedup_predicted: Interval

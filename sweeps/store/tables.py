@@ -114,10 +114,10 @@ def _both(path: Path) -> tuple[pa.Table, pa.Table]:
     """Requests and rounds in a run directory, empty where nothing was decoded, without rounds of unfinished blocks."""
     import pyarrow as pa
 
-    if not (path / REQUESTS).is_file():
+    if not (path / REQUESTS).exists():
         return arrow_schema(RequestRow).empty_table(), arrow_schema(RoundRow).empty_table()
     requests = read_table(path / REQUESTS, RequestRow, _DECODE_AGAIN)
-    if not (path / ROUNDS).is_file():
+    if not (path / ROUNDS).exists():
         raise ValueError(f"{path / ROUNDS}: missing beside {REQUESTS}; delete {REQUESTS} to decode again")
     rounds = read_table(path / ROUNDS, RoundRow, _DECODE_AGAIN)
     done = _blocks(requests)
@@ -163,7 +163,7 @@ def read_rollouts(path: Path, setting: Setting | None = None) -> pd.DataFrame:
 
 def has_rollouts(path: Path, setting: Setting) -> bool:
     """Whether chains of a setting are kept; ValueError for a damaged file."""
-    return path.is_file() and not read_rollouts(path, setting).empty
+    return path.exists() and not read_rollouts(path, setting).empty
 
 
 def add_rollouts(path: Path, setting: Setting, chains: pd.DataFrame) -> None:
@@ -176,7 +176,7 @@ def add_rollouts(path: Path, setting: Setting, chains: pd.DataFrame) -> None:
     import pandas as pd
 
     added = chains.assign(**{name: getattr(setting, name) for name in _CHAINS_OF})
-    kept = [read_rollouts(path)] if path.is_file() else []
+    kept = [read_rollouts(path)] if path.exists() else []
     write_table(path, RolloutRow, pd.concat([*kept, added], ignore_index=True))
 
 
@@ -195,7 +195,7 @@ def read_tuned(path: Path) -> dict[DecodedKey, TunedCell]:
         ValueError: the file is truncated, foreign or of another release.
     """
     file = path / POLICIES
-    if not file.is_file():
+    if not file.exists():
         return {}
     cells = rows_under(file, "cells", TunedCell, START_ANEW)
     return {cell.key: cell for cell in cells}

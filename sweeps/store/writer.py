@@ -16,8 +16,6 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 from specgauge.sweeps.store.files import StorageError, write_text_atomically
 from specgauge.sweeps.store.journal import Journal, lock_for_writing, read_journal
 from specgauge.sweeps.store.rows import read_mapping, short, write_mapping
@@ -109,7 +107,8 @@ def _prepare_folder(path: Path) -> bool:
 
 def has_results(path: Path) -> bool:
     """Whether anything has been measured in the run directory `path`."""
-    return bool(read_journal(path / CELLS).lines) or any((path / ACCEPTANCE).glob("*.parquet"))
+    journal = read_journal(path / CELLS)
+    return bool(journal.lines or journal.altered) or any((path / ACCEPTANCE).glob("*.parquet"))
 
 
 def _write_config(path: Path, text: str) -> None:
@@ -137,9 +136,10 @@ def _put_aside(path: Path, locked: int) -> int:
 def _takes_other_effort(path: Path, text: str) -> bool:
     """Whether a configuration asks for more or less of the same; ValueError where it asks for something else."""
     from specgauge.configs.loader import EFFORT
+    from specgauge.configs.yaml_reader import Source, read_yaml
 
     effort = {f"{section}.{field}" for section, fields in EFFORT.items() for field in fields}
-    old, new = dict(_leaves(read_mapping(path, _ANEW))), dict(_leaves(yaml.safe_load(text)))
+    old, new = dict(_leaves(read_mapping(path, _ANEW))), dict(_leaves(read_yaml(text, Source(CONFIG)).value))
     changed = [name for name in {**new, **old} if old.get(name) != new.get(name) and name != "name"]
     for name in changed:
         if name not in effort:

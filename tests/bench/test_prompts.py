@@ -182,8 +182,10 @@ def test_every_fault_of_a_file_gets_its_line(
     (tmp_path / "folder").mkdir()
     refuse("a directory", tmp_path / "folder")
 
-    monkeypatch.setattr(Path, "read_bytes", Mock(side_effect=PermissionError(13, "Permission denied")))
-    refuse("a file that cannot be read", write([{"prompt": "a"}]))
+    unreadable = write([{"prompt": "a"}])
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "open", Mock(side_effect=PermissionError(13, "Permission denied")))
+        refuse("a file that cannot be read", unreadable)
     snapshot("bench_prompt_errors", "".join(shown))
 
 

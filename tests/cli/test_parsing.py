@@ -107,7 +107,7 @@ def test_empty_cells_and_absent_columns_are_unknown(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "place"),
     [
-        (b"gamma\n\xff\n", "cells.csv"),
+        (b"gamma\n\xff\n", "cells.csv:2"),
         ("gamma\n1\n\n1.5\n", "cells.csv, line 4, gamma"),
         ("gamma\nnan\n", "cells.csv, line 2, gamma"),
         ("gamma\n1_0\n", "cells.csv, line 2, gamma"),

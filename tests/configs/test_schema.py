@@ -1,5 +1,7 @@
 """Sections: shorthands of fields, defaults, γ as a search, what is decoded end to end, contexts; the JSON schema."""
 
+import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from specgauge.configs.errors import ConfigError
 from specgauge.configs.fields import LARGEST_GAMMA, is_name
 from specgauge.configs.loader import config_to_yaml, load_config
 from specgauge.configs.pairs import ModelConfig
@@ -108,6 +111,28 @@ def test_what_follows_a_context_fits_exactly_and_not_with_one_token_more() -> No
         check_context("m", context=94, tokens=7, max_context=100)
     with pytest.raises(ValueError, match=r"^validate\.context: .* lower it or validate\.max_new_tokens$"):
         check_context("m", context=37, tokens=64, max_context=100, section="validate")
+
+
+MANY: dict[str, dict[str, Any]] = {
+    "pairs: expected at most 1000, variants counted, got 10000": {
+        "pairs": [{"name": f"p{number}", "target": "embedded", "draft": "embedded"} for number in range(10_000)]
+    },
+    "sampling: expected at most 100, got 20000": {
+        "sampling": [{"name": f"s{number}", "temperature": 0} for number in range(20_000)]
+    },
+    "grid: expected at most 100000 points: pairs × batch sizes × contexts, got 400000000": {
+        "grid": {"batch_size": [*range(1, 20_001)], "context": [*range(1, 20_001)]}
+    },
+}
+
+
+@pytest.mark.parametrize("line", MANY)
+def test_counts_have_bounds_that_are_told_at_once(line: str, tmp_path: Path) -> None:
+    path = tmp_path / "many.yaml"
+    plain = {"name": "x", "pairs": [{"name": "p", "target": "embedded", "draft": "embedded"}]}
+    path.write_text(json.dumps(plain | MANY[line]), encoding="utf-8")
+    with pytest.raises(ConfigError, match=re.escape(line)):
+        load_config(path)
 
 
 def gamma(written: Any) -> tuple[int, ...]:

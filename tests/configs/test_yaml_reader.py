@@ -1,11 +1,12 @@
 import math
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
 from specgauge.configs.errors import ConfigError, place_name
-from specgauge.configs.yaml_reader import MOST_VALUES, Source, dump_yaml, read_yaml
+from specgauge.configs.yaml_reader import MOST_VALUES, Source, dump_for_anyone, dump_yaml, read_yaml
 
 FILE = Source("file.yaml")
 
@@ -88,3 +89,26 @@ PLAIN = st.recursive(
 @given(PLAIN)
 def test_what_is_written_is_read_back(value: object) -> None:
     assert repr(value_of(dump_yaml(value))) == repr(value)
+
+
+def test_what_is_written_for_anyone_reads_back_equal_by_every_reader() -> None:
+    words = [
+        "1e-3",
+        "yes",
+        "no",
+        "on",
+        "2026-01-01",
+        "1:30",
+        "0o17",
+        "010",
+        "~",
+        "",
+        "a: b",
+        "1_000",
+        ".5",
+        "null",
+        "é\u2028\n",
+    ]
+    value = {"words": words, **{word or "empty": 1e-5 for word in words}, "numbers": [0.1, 1e300, -0.0, 3, None, True]}
+    text = dump_for_anyone(value)
+    assert read_yaml(text, Source("x")).value == yaml.safe_load(text) == value

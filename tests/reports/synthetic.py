@@ -19,7 +19,8 @@ from specgauge.model.decision import OPTIMISTIC
 from specgauge.model.settings import Setting
 from specgauge.model.speedup import round_time_s, tokens_per_round_iid
 from specgauge.sweeps.plan import plan_cells
-from specgauge.sweeps.store.rows import plain, row_of, write_csv, write_mapping
+from specgauge.sweeps.store.derived import write_answers
+from specgauge.sweeps.store.rows import plain, row_of, write_csv
 from specgauge.sweeps.store.rundir import acceptance_path
 from specgauge.sweeps.store.schema import Interval, PredictionRow, RecommendationRow, ValidationRow
 from specgauge.sweeps.store.writer import OpenRun
@@ -110,8 +111,7 @@ def build_run(folder: Path, shape: Shape | None = None, *warnings: dict[str, str
             frame.to_parquet(acceptance_path(folder, pair, sampling), index=False)
     if shape.with_predictions:
         write_csv(folder / "predictions.csv", PredictionRow, predicted(shape))
-        answers = {"recommendations": [*map(plain, recommended(shape))], "warnings": [*warnings]}
-        write_mapping(folder / "recommendation.yaml", answers)
+        write_answers(folder, [*map(plain, recommended(shape))], [*warnings])
     return folder
 
 
@@ -244,4 +244,5 @@ def a_record(**changes: Any) -> ValidationRow:
 def decode(run: Path, *rows: dict[str, Any]) -> Path:
     """Write rows of validation.csv into the run directory."""
     write_csv(run / "validation.csv", ValidationRow, rows)
+    made.restamp(run)
     return run

@@ -197,16 +197,23 @@ def check_refused(run: Path, named: Path, out: Path | None = None) -> None:
         write_report(run, out)
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["config.yaml", "environment.json", "cells.jsonl", "predictions.csv", "recommendation.yaml", "validation.csv"],
-)
+@pytest.mark.parametrize("name", ["config.yaml", "environment.json"])
 def test_a_damaged_file_is_named_and_the_old_report_stays(name: str, tmp_path: Path) -> None:
     run = build_run(tmp_path / "run", ONE)
     before = write_report(run).read_bytes()
     (run / name).write_bytes(b"\xff{{{\n")
     check_refused(run, run / name)
     assert (run / "report.html").read_bytes() == before
+
+
+@pytest.mark.parametrize("name", ["predictions.csv", "recommendation.yaml", "validation.csv"])
+def test_answers_that_were_altered_are_derived_anew_and_the_page_says_so(name: str, tmp_path: Path) -> None:
+    run = build_run(tmp_path / "run", ONE)
+    (run / name).write_bytes(b"\xff{{{\n")
+    text = read(run)[1].text
+    assert "what is shown is derived anew from what was measured" in text
+    (run / "recommendation.yaml").unlink()
+    assert text.partition("Speed-up by γ")[2] == read(run)[1].text.partition("Speed-up by γ")[2]
 
 
 def test_an_unusable_out_is_refused(tmp_path: Path) -> None:

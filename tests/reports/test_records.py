@@ -6,9 +6,9 @@ import pytest
 from specgauge.model.settings import Point
 from specgauge.reports.records import ReportData, best_of, curves, findings, read_report_data, validated
 from specgauge.sweeps.store.schema import WarningRow
-from tests.reports.synthetic import Shape, a_record, build_run, decode, predicted
+from tests.reports.synthetic import Shape, a_record, build_run, predicted
 from tests.sweeps.made import known
-from tests.sweeps.validation_rows import forced_row, validation_row
+from tests.sweeps.validation_rows import forced_row
 
 STOPPED = Shape(with_predictions=False)
 
@@ -59,13 +59,6 @@ def test_a_journal_without_a_block_gives_no_warning_but_that(left: str | None, t
     if left is not None:
         (run / "cells.jsonl").write_text(left, encoding="utf-8")
     assert {one.code for one in findings(read_report_data(run), {})} == {"unmeasured", "acceptance_missing"}
-
-
-def test_decoded_texts_that_were_not_compared_are_a_gap(tmp_path: Path) -> None:
-    run = build_run(tmp_path / "run")
-    (run / "requests.parquet").write_bytes(b"anything")
-    assert [gap.code for gap in read_report_data(run).gaps] == ["not_compared"]
-    assert [gap.code for gap in read_report_data(decode(run, validation_row())).gaps] == []
 
 
 def test_curves_are_sorted_and_the_best_is_the_smallest_gamma_among_equals() -> None:

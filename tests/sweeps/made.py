@@ -14,8 +14,10 @@ import pytest
 from specgauge.configs.schema import Config
 from specgauge.model.arms import arm_names
 from specgauge.sweeps.plan import Cell, plan_cells
+from specgauge.sweeps.store.derived import write_answers
 from specgauge.sweeps.store.files import atomic_path
 from specgauge.sweeps.store.journal import Journal
+from specgauge.sweeps.store.rows import read_mapping
 from specgauge.sweeps.store.rundir import Run, acceptance_path
 from specgauge.sweeps.store.writer import OpenRun
 
@@ -51,6 +53,12 @@ def begin(path: Path, made: Config | None = None, *, fresh: bool = False) -> Ope
         run.close()
         raise
     return run
+
+
+def restamp(path: Path, **changes: Any) -> None:
+    """Let the answers of a run stand as they are now, with `changes` of their mapping."""
+    answers = read_mapping(path / "recommendation.yaml") | changes
+    write_answers(path, answers["recommendations"], answers["warnings"])
 
 
 def axes(**changes: Any) -> dict[str, Any]:

@@ -158,7 +158,7 @@ def validated(run: Run, tmp_path: Path) -> Callable[..., Run]:
         for entry in answers["recommendations"]:
             if known is None or (entry["sampling"], entry["batch_size"], entry["context"]) in known:
                 entry["t_overhead_s"] = 0.25
-        (path / "recommendation.yaml").write_text(yaml.safe_dump(answers), encoding="utf-8")
+        made.restamp(path, **answers)
         return Run.open(path)
 
     return copied

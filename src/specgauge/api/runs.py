@@ -16,6 +16,7 @@ from __future__ import annotations
 import io
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,17 +33,20 @@ from specgauge.api.tables import (
     table_of,
 )
 from specgauge.configs.errors import did_you_mean
+from specgauge.configs.reading import expanded
 from specgauge.model.checks import finite_or_none, whole_numbers
+from specgauge.sweeps.analysis.predictions import standing
 from specgauge.sweeps.analysis.settings import NO_ACCEPTANCE, run_settings
 from specgauge.sweeps.answer_table import answer_text
 from specgauge.sweeps.compare import TOLERANCE
 from specgauge.sweeps.compare import compare as compare_runs
 from specgauge.sweeps.recommend import recommend as recommend_run
+from specgauge.sweeps.store.derived import doubts
 from specgauge.sweeps.store.files import RUNS
-from specgauge.sweeps.store.rows import frame_of
+from specgauge.sweeps.store.rows import frame_of, row_of
 from specgauge.sweeps.store.rundir import PROMPTS, prompt_rows
 from specgauge.sweeps.store.rundir import Run as RunDirectory
-from specgauge.sweeps.store.schema import ValidationRow
+from specgauge.sweeps.store.schema import PredictionRow, ValidationRow
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -88,7 +92,7 @@ def run(
     from specgauge.reports.html import write_report
     from specgauge.sweeps.run.runner import run as run_sweep
 
-    folder = RUNS / made.name if out is None else _path(out)
+    folder = RUNS / made.name if out is None else expanded(out)
     with redirect_stdout(io.StringIO()):  # the answer, which the Run shows
         run_sweep(made, out=folder, fresh=fresh, report=write_report, apart=True)
     return Run(folder)
@@ -108,7 +112,7 @@ class Run:
 
     def __init__(self, path: str | Path) -> None:
         """Errors as `open`."""
-        self._directory = RunDirectory.open(_path(path))
+        self._directory = RunDirectory.open(expanded(path))
 
     @property
     def path(self) -> Path:
@@ -128,17 +132,17 @@ class Run:
     @property
     def warnings(self) -> tuple[dict[str, Any], ...]:
         """What to know before believing the numbers: mappings of code, message and remedy."""
-        return self._directory.warnings
+        return (*map(asdict, doubts(self.path)), *standing(self._directory).warnings)
 
     @property
     def predictions(self) -> pd.DataFrame:
         """predictions.csv: a row for each setting, batch size, context and γ, with the costs of a round, Ω and S."""
-        return self._directory.predictions()
+        return _frame_of(PredictionRow, standing(self._directory).rows)
 
     @property
     def validation(self) -> pd.DataFrame:
         """validation.csv: a row for each γ decoded end to end, prediction beside measurement; empty where none was."""
-        return frame_of(ValidationRow, [row for row in self._directory.rows(ValidationRow) if row.gamma is not None])
+        return _frame_of(ValidationRow, standing(self._directory).validation)
 
     def table(self) -> pd.DataFrame:
         """The answers: a row for each setting, batch size and context, with decision, γ and S from all evidence."""
@@ -179,7 +183,7 @@ class Run:
         if by not in GROUPS:
             raise ValueError(f"by: expected {' or '.join(GROUPS)}, got {by!r}{did_you_mean(str(by), GROUPS)}")
         path = self.path / PROMPTS
-        if not path.is_file():
+        if not path.exists():
             raise ValueError(f"{path}: expected the prompts of the run, got no such file; run the same command again")
         groups = {(one.pair, one.prompt): getattr(one, by) for one in prompt_rows(self.path)}
         rows = [
@@ -328,8 +332,5 @@ def compare(runs: Mapping[str, Run | str | Path], *, tolerance: float = TOLERANC
     return frame
 
 
-def _path(path: str | Path) -> Path:
-    try:
-        return Path(path).expanduser()
-    except RuntimeError as error:  # no such user
-        raise ValueError(f"{path}: expected a path, got one that starts in the folder of nobody") from error
+def _frame_of(row_type: type[Any], rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    return frame_of(row_type, [row_of(row_type, row, row_type.__name__) for row in rows])

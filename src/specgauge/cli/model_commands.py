@@ -126,12 +126,13 @@ def _recorded(
     """The acceptance of one setting of a run."""
     from specgauge.cli.parsing import option_name, parse_gammas
     from specgauge.cli.recorded import acceptance_of, recorded_settings
+    from specgauge.cli.run_commands import trusted
     from specgauge.sweeps.store.rundir import Run
 
     typed = [option_name(name) for name, value in others.items() if value is not None]
     if typed:
         raise ValueError(f"acceptance: expected --from-run or one of those typed, got --from-run and {typed[0]}")
-    run = Run.open(run_dir)
+    run = trusted(Run.open(run_dir))
     settings = recorded_settings(run, pair=pair, sampling=sampling, context=context)
     names = list(dict.fromkeys(one.key.sampling for one in settings))
     if len(names) > 1:

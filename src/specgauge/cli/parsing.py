@@ -20,6 +20,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from specgauge.configs.errors import did_you_mean
+from specgauge.configs.reading import TABLE_BYTES, read_text
 from specgauge.model.acceptance import profiles
 from specgauge.model.acceptance.acceptance import Acceptance
 from specgauge.model.checks import LARGEST_GAMMA, FloatArray
@@ -270,9 +271,9 @@ def read_table(path: str | Path, row_type: type[Row]) -> Table[Row]:
     """
     name = str(path)
     try:
-        text = Path(path).read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError:
-        raise ValueError(f"{name}: expected comma-separated text, got bytes that are no UTF-8; {_TABLE}") from None
+        text = read_text(Path(path), TABLE_BYTES)
+    except ValueError as error:
+        raise ValueError(f"{error}; {_TABLE}") from error
     header, *lines = csv_lines(Path(path), text, _TABLE)
     known = columns(row_type)
     for column in header.cells:

@@ -14,6 +14,7 @@ from specgauge.cli.errors import PROGRAM, Interrupted, ended_like_ctrl_c
 
 if TYPE_CHECKING:
     from specgauge.configs.schema import Config
+    from specgauge.sweeps.store.rundir import Run
 
 ConfigArgument = Annotated[str, typer.Argument(metavar="CONFIG", help="A YAML file, or the name of a shipped one.")]
 SetOption = Annotated[
@@ -116,7 +117,7 @@ def replay(
     from specgauge.sweeps.store.rundir import Run
 
     replays = replay_run(
-        Run.open(run_dir),
+        trusted(Run.open(run_dir)),
         pair=pair,
         sampling=sampling,
         batch_size=batch_size,
@@ -140,7 +141,7 @@ def compare(
     from specgauge.sweeps.compare import comparison_json, comparison_text
     from specgauge.sweeps.store.rundir import Run
 
-    comparison = compare_runs(Run.open(first), Run.open(second), tolerance=tolerance)
+    comparison = compare_runs(trusted(Run.open(first)), trusted(Run.open(second)), tolerance=tolerance)
     print(comparison_json(comparison) if as_json else comparison_text(comparison))
 
 
@@ -156,9 +157,11 @@ def report(
     """Write a run's HTML report, one file without links."""
     from specgauge.reports.html import write_report
     from specgauge.reports.plot import plot_format, write_plot
+    from specgauge.sweeps.store.rundir import Run
 
     if plot is not None:
         plot_format(plot)
+    trusted(Run.open(run_dir))
     print(write_report(run_dir, out))
     if plot is not None:
         print(write_plot(run_dir, plot))
@@ -192,6 +195,15 @@ def _write_report(run_dir: Path) -> Path:
     from specgauge.reports.html import write_report
 
     return write_report(run_dir)
+
+
+def trusted(run: Run) -> Run:
+    """The run, after a line on stderr for whatever was altered since it was written."""
+    from specgauge.sweeps.store.derived import doubts
+
+    for doubt in doubts(run.path):
+        print(f"{run.path}: {doubt.message}; {doubt.remedy}", file=sys.stderr)
+    return run
 
 
 def _load(config: str, overrides: Sequence[str] | None) -> Config:

@@ -7,6 +7,7 @@ lengths: those that start exactly at a context of the grid answer for it; all ot
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -18,9 +19,11 @@ import yaml
 from specgauge.configs.schema import Config
 from specgauge.model.arms import arm_names
 from specgauge.model.decision import OPTIMISTIC, costs_from_blocks
+from specgauge.sweeps.analysis import predictions as predictions_module
 from specgauge.sweeps.analysis.predictions import predict, predict_run
 from specgauge.sweeps.analysis.settings import RunSetting, run_settings
 from specgauge.sweeps.plan import Cell, plan_cells
+from specgauge.sweeps.store.derived import stands
 from specgauge.sweeps.store.rows import plain
 from specgauge.sweeps.store.rundir import Run
 from specgauge.sweeps.store.schema import PredictionRow
@@ -223,6 +226,24 @@ def test_files_come_back_as_written(tmp_path: Path) -> None:
     assert tuple(plain(row) for row in run.rows(PredictionRow)) == predictions.rows
     assert (run.recommendations(), run.warnings) == (predictions.recommendations, predictions.warnings)
     assert yaml.safe_load((path / "recommendation.yaml").read_text())["schema"] == 1
+
+
+def test_an_impossible_figure_is_left_unknown_and_told_and_what_is_written_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = write_run(tmp_path / "run", made.config(), {"greedy": made.acceptance_frame(10, 16)})
+    rule = predictions_module.recommendation
+
+    def wrong(*arguments: Any) -> dict[str, Any]:
+        return rule(*arguments) | {"expected_loss": math.nan}
+
+    monkeypatch.setattr(predictions_module, "recommendation", wrong)
+    found = predict_run(run)
+    assert [entry["expected_loss"] for entry in found.recommendations] == [None]
+    (told,) = [warning["message"] for warning in found.warnings if warning["code"] == "impossible_figure"]
+    assert told == "1 figure came out as none can be and left unknown: expected_loss"
+    assert stands(run.path)
+    assert Run.open(run.path).recommendations() == found.recommendations
 
 
 GRID = {"batch_size": 1, "context": [64, 96, 128], "gamma": "1:2"}

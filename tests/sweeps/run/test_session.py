@@ -110,7 +110,9 @@ def test_a_pair_that_cannot_be_loaded_loses_no_other(
     ]
 
 
-def test_when_no_pair_can_be_loaded_that_is_the_error(tmp_path: Path, bench: FakeBench) -> None:
+def test_when_no_pair_can_be_loaded_that_is_the_error(
+    tmp_path: Path, bench: FakeBench, capsys: pytest.CaptureFixture[str]
+) -> None:
     bench.load_error = {"p": ValueError("pair 'p': target and draft use different tokenizers")}
     with pytest.raises(ValueError, match=r"^pair 'p': target and draft use different tokenizers$"):
         run(tmp_path / "run")
@@ -120,7 +122,8 @@ def test_when_no_pair_can_be_loaded_that_is_the_error(tmp_path: Path, bench: Fak
     ):
         run(tmp_path / "both", made.config(grid=GRID, pairs=pairs("p", "q")))
     bench.load_error = {"p": OutOfMemoryError("139 GiB")}
-    assert run(tmp_path / "run", made.config(seed=3)) == 0
+    assert run(tmp_path / "run", made.config(seed=3)) == 1
+    assert capsys.readouterr().out.startswith("Nothing was measured: oom: loading: OutOfMemoryError: 139 GiB\n")
     table = Run.open(tmp_path / "run").predictions()
     assert (set(table["status"]), set(table["reason"])) == ({"oom"}, {"loading: OutOfMemoryError: 139 GiB"})
 
@@ -327,7 +330,7 @@ def test_the_seconds_are_those_of_all_pairs_and_the_answer_says_what_was_left_ou
 def test_where_all_is_over_the_memory_only_that_is_said(tmp_path: Path, bench: FakeBench) -> None:
     config = made.config(grid=GRID, limits={"memory": 79})
     assert bench.measure_pair(tmp_path / "run", config).acceptance_reasons == {"greedy": ALL_TOO_LARGE}
-    assert run(tmp_path / "run", config) == DONE
+    assert run(tmp_path / "run", config) == FAILED
     assert (len(warnings(tmp_path / "run", "skipped")), warnings(tmp_path / "run", "acceptance_missing")) == (1, [])
     assert (bench.loaded, bench.recorded) == ([], [])
 
@@ -345,7 +348,52 @@ def test_workers_are_told_the_seconds_that_are_left_and_none_is_started_for_noth
 
     monkeypatch.setattr(worker, "_start", start)
     monkeypatch.setattr(runner, "Deadline", lambda _: Deadline(seconds, now=lambda: now[0]))
-    assert runner.run(made.config(grid=GRID, pairs=PAIRS), out=tmp_path / "run", apart=True) == DONE
+    assert runner.run(made.config(grid=GRID, pairs=PAIRS), out=tmp_path / "run", apart=True) == (
+        DONE if seconds else FAILED
+    )
     assert started == told
     assert len(warnings(tmp_path / "run", "out_of_time")) == (0 if seconds else 2)
     assert bool(bench.loaded) == (seconds > 0)
+
+
+@pytest.mark.parametrize(
+    ("limits", "why"),
+    [
+        ({"run_seconds": 1e-9}, "limits.run_seconds is spent; raise it and run the same command again"),
+        ({"memory": 1}, "skipped: "),
+    ],
+)
+def test_limits_that_leave_nothing_are_told_first_and_end_with_code_1(
+    tmp_path: Path, bench: FakeBench, capsys: pytest.CaptureFixture[str], limits: dict[str, Any], why: str
+) -> None:
+    assert run(tmp_path / "run", made.config(limits=limits)) == 1
+    assert bench.measured == []
+    assert capsys.readouterr().out.startswith(f"Nothing was measured: {why}")
+
+
+def test_an_error_after_measuring_costs_that_page_alone(
+    tmp_path: Path, bench: FakeBench, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: Any) -> Any:
+        raise ZeroDivisionError("division\nby zero")
+
+    path = tmp_path / "run"
+    assert run(path, report=broken) == 1
+    out, err = capsys.readouterr()
+    kept = f"everything measured is kept in {path}, and `specgauge run` makes what is missing of it"
+    assert f"no report: ZeroDivisionError: division by zero; {kept}\n" in err
+    assert " speculate   2  1.15 " in out
+    measured = len(bench.measured)
+    with monkeypatch.context() as patched:
+        patched.setattr(runner, "predict_run", broken)
+        assert run(path, report=lambda folder: folder / "report.html") == 1
+    out, err = capsys.readouterr()
+    assert f"no predictions.csv and recommendation.yaml: ZeroDivisionError: division by zero; {kept}\n" in err
+    assert (" speculate   2  1.15 " in out, out.splitlines()[-1]) == (True, f"report: {path / 'report.html'}")
+    with monkeypatch.context() as patched:
+        patched.setattr(runner, "recommend", broken)
+        assert run(path) == 1
+    out, err = capsys.readouterr()
+    assert ("no answer: ZeroDivisionError" in err, out) == (True, f"run: {path}\n")
+    assert run(path) == 0
+    assert len(bench.measured) == measured

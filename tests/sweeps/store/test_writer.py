@@ -118,7 +118,7 @@ def test_fresh_renames_the_old_run(path: Path, tmp_path: Path) -> None:
     assert "new.old-1" not in names(tmp_path)
 
 
-@pytest.mark.parametrize("damage", ["config.yaml", "cells.jsonl", "environment.json"])
+@pytest.mark.parametrize("damage", ["config.yaml", "environment.json"])
 def test_a_damaged_run_is_refused_and_can_be_put_aside(path: Path, damage: str) -> None:
     (path / damage).write_text("{: \n")
     with pytest.raises(ValueError, match=rf"^{path / damage}[^\n]*--fresh[^\n]*$"):
@@ -216,7 +216,7 @@ def test_lines_come_back_as_written(tmp_path: Path) -> None:
     assert (line.first_call_s, line.notes, line.config) == (0.75, {"hot": True}, CONFIG)
     assert set(json.loads(path.read_text())) == {
         "schema", "config", "cell", "axes", "arm", "block", "status", "reason", "samples_s", "first_call_s",
-        "warmup_s", "device_s", "at", "notes",
+        "warmup_s", "device_s", "at", "notes", "checksum",
     }  # fmt: skip
 
 
@@ -251,21 +251,44 @@ def test_a_journal_cut_anywhere_opens_with_its_whole_lines(tmp_path_factory: pyt
 
 def other(**changes: Any) -> bytes:
     line = {**record(), "schema": 1, "config": CONFIG, "cell": CELL, "first_call_s": None, "notes": {}}
-    return json.dumps({**line, **changes}).encode()
+    fields = {**line, **changes}
+    return json.dumps({**fields, "checksum": short_hash(fields)}).encode()
+
+
+ALTERED = [
+    b'{"schema": 1, "conf', b"\xff\xfe", b"", b"\x00\x00", b"[1]", b"{}", b"[" * 100_000, b'{"checksum": 1}',
+    other().replace(b"0.25", b"0.125"), other().replace(b"0.25", b"NaN"), other().replace(b"0.25", b"1e999"),
+    other().replace(b'"checksum"', b'"check"'), other().replace(b"}", b', "block": 1}'), other()[:-2] + b"1}",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("altered", ALTERED)
+def test_a_line_that_is_not_as_written_is_left_out_and_measured_again(tmp_path: Path, altered: bytes) -> None:
+    path = tmp_path / "cells.jsonl"
+    write(path, 3)
+    first, _, last = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(first + altered + b"\n" + last)
+    found = read_journal(path)
+    assert ([line.block for line in found.lines], found.altered, found.torn_bytes) == ([0, 2], (2,), 0)
+    with closing(Journal(path, config=CONFIG)) as journal:
+        assert [journal.done(CELL, "decode", block) for block in range(3)] == [True, False, True]
+        journal.append(record(1))
+    assert [line.block for line in read_journal(path).lines] == [0, 2, 1]
 
 
 DAMAGES = [
-    b'{"schema": 1, "conf', b"\xff\xfe", b"", b"\x00\x00", b"[1]", b"{}", other(samples_s=[[math.nan]]),
     other(samples_s=[[0.0]]), other(samples_s=[[1e308]]), other(samples_s=[[1.0, 2.0]]),
     other(samples_s=[["1"]]), other(samples_s=[[]]), other(samples_s=[1.0]), other(samples_s="1"),
     other(samples_s=[[None]]), other(first_call_s=-1.0), other(first_call_s=True), other(status="fine"),
     other(arm="verify:0"), other(arm=3), other(block=True), other(block=-1), other(reason=3), other(notes=[]),
     other(axes={**AXES, "context": 65}), other(axes={"pair": "x"}), other(axes={**AXES, "pair": 1}),
-    other(axes={**AXES, "batch_size": "1"}), other(gama=4), other(sample_s=[]), other(schema=2), b"[" * 100_000,
+    other(axes={**AXES, "batch_size": "1"}), other(gama=4), other(sample_s=[]), other(schema=2),
+    other(samples_s=[[10**400]]),
+    other(block=10**300), other(axes={**AXES, "context": 10**400}),
 ]  # fmt: skip
 
 
-def test_damage_in_the_middle_names_the_line(tmp_path: Path, snapshot: Callable[[str, str], None]) -> None:
+def test_what_was_never_a_line_of_this_release_is_named(tmp_path: Path, snapshot: Callable[[str, str], None]) -> None:
     path = tmp_path / "cells.jsonl"
     write(path, 2)
     first, last = path.read_bytes().splitlines(keepends=True)
@@ -285,7 +308,9 @@ def test_what_is_refused_leaves_the_journal_as_it_is(tmp_path: Path) -> None:
     path = tmp_path / "cells.jsonl"
     write(path, 1)
     kept = path.read_bytes()
-    with pytest.raises(ValueError, match=r"line 1: .* config 0123456789ab, this run's is ba9876543210; .*--fresh"):
+    with pytest.raises(
+        ValueError, match=r"a line was measured for config 0123456789ab, this run's is ba9876543210; .*--fresh"
+    ):
         Journal(path, config="ba9876543210")
     with closing(Journal(path, config=CONFIG)) as journal:
         with pytest.raises(ValueError, match="another specgauge process is writing this run"):

@@ -1,0 +1,304 @@
+"""Mutates every file of a run and lets every command that reads it do so: nothing hangs, breaks or changes unsaid.
+
+    python -m tests.benchmarks.mutations made [N] [FILE …]     # a small run made up here, with every kind of file
+    python -m tests.benchmarks.mutations RUN [N] [FILE …]      # N mutations of each file, 20 without; needs Linux
+
+Every mutation is read in a process of its own, forked from this one, under an alarm a command. Counted are: `bug`, a
+line that calls itself one, a traceback or a death; `hang`, a command over 10 s, twice; `silent`, an answer that changed
+with code 0 and without a word. A count above 0 ends with code 1; a mutation can be repeated by its number.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import multiprocessing
+import random
+import re
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import NamedTuple
+
+from specgauge.cli.main import main as command_line
+from specgauge.exits import DONE
+from specgauge.model.policies.stopping import SvipPolicy
+from specgauge.sweeps.analysis.predictions import predict_run
+from specgauge.sweeps.store.rows import json_line
+from specgauge.sweeps.store.rundir import PROMPTS, ROLLOUTS, Run
+from specgauge.sweeps.store.schema import PromptRow
+from specgauge.sweeps.store.tables import add_rollouts
+from tests.sweeps.analysis.test_decoded import POLICIES, policy_run
+from tests.sweeps.store.test_tables import GREEDY, chains
+
+ALARM_S = 10
+TOLD = ("derived anew", "not as written")
+"""What a changed answer says of itself, on either stream or on its page."""
+BUG = re.compile(r"a bug in specgauge|Traceback")
+FAULTS = ("bug", "hang", "silent")
+VALUES = (
+    *(
+        "0",
+        "-1",
+        "999999",
+        "1" + "0" * 30,
+        "9" * 5000,
+        "1e308",
+        "1e999",
+        "NaN",
+        "-Infinity",
+        ".inf",
+        "null",
+        "true",
+        "~",
+    ),
+    *('""', "'x'", "[]", "{}", "[1, 2]", "[" * 3000, "2026-01-01", "!!set {a, b}", "!!binary aGk=", "&a [*a]", "\x00"),
+    *("\u2028", "\ud7ff", "-0.0", "0.5", "eager", "greedy", "speculate", "ok", "١", "1_000", "0x10"),
+)
+"""What takes the place of a number or word."""
+
+
+Line = tuple[list[str], Sequence[Path]]
+"""A command line, and the pages it writes."""
+Lines = Mapping[str, Line]
+
+
+class Answer(NamedTuple):
+    """What a command gave: its code, and what a person reads of it."""
+
+    code: int
+    shown: str
+    told: bool
+    """Whether it says that files were altered."""
+    fault: str
+    seconds: float
+
+
+def made_run(path: Path) -> Path:
+    """A small run with every kind of file: one cell at two contexts, decoded end to end, a policy, rollouts."""
+    run = policy_run(path, {**POLICIES, "svip": SvipPolicy(threshold=1.0, cap=3)})
+    add_rollouts(path / ROLLOUTS, GREEDY, chains(3))
+    rows = [PromptRow(pair="p", prompt=one, category="qa", text=f"text {one}", tokens=(1, one)) for one in range(4)]
+    (path / PROMPTS).write_bytes(b"".join(map(json_line, rows)))
+    predict_run(run)
+    return path
+
+
+def commands(run: Path, whole: Path, out: Path) -> Lines:
+    """Every command that reads a run, by name."""
+    page = out / "report.html"
+    found: dict[str, Line] = {
+        "recommend": (["recommend", str(run)], ()),
+        "recommend --json": (["recommend", str(run), "--json", "--max-itl", "1s"], ()),
+        "report": (["report", str(run), "--out", str(page)], (page,)),
+        "compare": (["compare", str(whole), str(run), "--json"], ()),
+        "compare, first": (["compare", str(run), str(whole)], ()),
+        "replay": (["replay", str(run), "--replicates", "1", *_first_point(run)], ()),
+    }
+    with contextlib.redirect_stderr(io.StringIO()), contextlib.redirect_stdout(io.StringIO()) as help_text:
+        command_line(["predict", "--help"])
+    if "--from-run" in help_text.getvalue():
+        times = ["--t-decode", "10ms", "--t-draft", "1ms", "--t-verify", "11ms"]
+        found["predict --from-run"] = (["predict", "--from-run", str(run), *_first_point(run)[:2], *times], ())
+    return found
+
+
+def _first_point(run: Path) -> list[str]:
+    """The smallest of one sampling setting alone: replays take longest."""
+    config = Run.open(run).config
+    point = ["--batch-size", str(min(config.grid.batch_size)), "--context", str(min(config.grid.context))]
+    return ["--sampling", config.sampling[0].name, *point]
+
+
+def answer(arguments: list[str], pages: Sequence[Path], alarm_s: int | None = None) -> Answer:
+    """Run a command line in this process, which ends after `alarm_s` (ALARM_S without, 0 is never)."""
+    for page in pages:
+        page.unlink(missing_ok=True)
+    fault, code, began_s = "", -1, time.monotonic()
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.alarm(ALARM_S if alarm_s is None else alarm_s)  # ends this process, whatever it is in
+    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as errors:
+        code = command_line(arguments)
+    signal.alarm(0)
+    seconds = time.monotonic() - began_s
+    shown = out.getvalue() + "".join(page.read_text(encoding="utf-8") for page in pages if page.is_file())
+    everything = shown + errors.getvalue()
+    if (found := BUG.search(errors.getvalue())) is not None:
+        fault = errors.getvalue()[found.start() :].partition("\n")[0][:300]
+    return Answer(code, shown, any(word in everything for word in TOLD), fault, seconds)
+
+
+def flip_bits(data: bytes, rng: random.Random) -> bytes:
+    """One to eight bits."""
+    changed = bytearray(data)
+    for _ in range(rng.randint(1, 8)):
+        changed[rng.randrange(len(changed))] ^= 1 << rng.randrange(8)
+    return bytes(changed)
+
+
+def cut(data: bytes, rng: random.Random) -> bytes:
+    """Truncate, or leave a piece out."""
+    begin = rng.randrange(len(data))
+    return data[:begin] + (b"" if rng.random() < 0.5 else data[begin + rng.randrange(1, 200) :])
+
+
+def repeat(data: bytes, rng: random.Random) -> bytes:
+    """A piece twice, or one over another."""
+    begin, other, length = rng.randrange(len(data)), rng.randrange(len(data)), rng.randrange(1, 400)
+    return data[:other] + data[begin : begin + length] + data[other + (length if rng.random() < 0.5 else 0) :]
+
+
+def swap_lines(data: bytes, rng: random.Random) -> bytes:
+    """Two lines in each other's place, or one left out."""
+    lines = data.split(b"\n")
+    one, other = rng.randrange(len(lines)), rng.randrange(len(lines))
+    lines[one], lines[other] = lines[other], lines[one]
+    if rng.random() < 0.3:
+        del lines[one]
+    return b"\n".join(lines)
+
+
+def other_value(data: bytes, rng: random.Random) -> bytes:
+    """Another value, of another type perhaps, in place of a number or a word."""
+    found = list(re.finditer(rb"[-+.\w]+", data))
+    place = rng.choice(found)
+    value = rng.choice(VALUES).encode("utf-8", "surrogatepass")
+    return data[: place.start()] + value + data[place.end() :]
+
+
+def slightly_other(data: bytes, rng: random.Random) -> bytes:
+    """Another digit: what looks as before."""
+    digits = [place.start() for place in re.finditer(rb"\d", data)]
+    changed, at = bytearray(data), rng.choice(digits)
+    changed[at] = ord(str((int(chr(changed[at])) + rng.randrange(1, 10)) % 10))
+    return bytes(changed)
+
+
+def other_cell(data: bytes, rng: random.Random) -> bytes:
+    """A whole table with another value, or none, in a row of a column, or another type of it."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(pa.BufferReader(data))
+    at = rng.randrange(table.num_columns)
+    name, values = table.column_names[at], table.column(at).to_pylist()
+    value = rng.choice([None, 0, -1, 999_999, 2**31 - 1, 1e308, 0.5, "x", True, [], [None], [1, None]])
+    row = rng.randrange(len(values))
+    values[row] = value
+    if rng.random() < 0.2:
+        values = [value] * len(values)
+    try:
+        column = pa.array(values, type=table.column(at).type if rng.random() < 0.7 else None)
+    except (pa.ArrowException, TypeError, OverflowError, ValueError):
+        column = pa.array([str(one) for one in values])
+    sink = pa.BufferOutputStream()
+    pq.write_table(table.set_column(at, name, column), sink)
+    return bytes(sink.getvalue().to_pybytes())
+
+
+MUTATIONS: Sequence[Callable[[bytes, random.Random], bytes]] = (flip_bits, cut, repeat, swap_lines)
+OF_TEXT = (other_value, other_value, slightly_other, slightly_other)
+OF_TABLES = (other_cell, other_cell, other_cell)
+
+
+def mutated(name: str, data: bytes, number: int) -> tuple[str, bytes]:
+    """The mutation of that number: its kind, and the file."""
+    rng = random.Random(f"{name} {number}")
+    kinds = [*MUTATIONS, *(OF_TABLES if name.endswith(".parquet") else OF_TEXT)]
+    while True:
+        kind = rng.choice(kinds)
+        changed = kind(data, rng)
+        if changed != data:
+            return kind.__name__, changed
+
+
+def read_all(lines: Lines, pipe: Connection) -> None:
+    """What the process of one mutation does: every command, each sent as begun and as ended."""
+    for name, (arguments, pages) in lines.items():
+        pipe.send((name, None))
+        pipe.send((name, answer(arguments, pages)))
+    pipe.close()
+
+
+def answers(lines: Lines) -> Iterator[tuple[str, Answer]]:
+    """Every command's answer; one that dies or hangs ends its process, and the next begins in another."""
+    left = dict(lines)
+    context = multiprocessing.get_context("fork")
+    while left:
+        ours, theirs = context.Pipe(duplex=False)
+        reader = context.Process(target=read_all, args=(left, theirs))
+        reader.start()
+        theirs.close()
+        running = ""
+        with contextlib.suppress(EOFError):
+            while True:
+                name, found = ours.recv()
+                running = name
+                if found is not None:
+                    yield name, found
+                    del left[name]
+                    running = ""
+        reader.join()
+        if running:
+            is_late = reader.exitcode == -signal.SIGALRM
+            yield running, Answer(-1, "", False, "hang" if is_late else f"died with {reader.exitcode}", ALARM_S)
+            del left[running]
+
+
+def fault_of(found: Answer, usual: Answer) -> str:
+    """Which fault an answer is, of `FAULTS`; "" for none."""
+    if found.fault == "hang" or found.seconds > ALARM_S:
+        return "hang"
+    if found.fault:
+        return "bug"
+    return "silent" if found.code == DONE and found.shown != usual.shown and not found.told else ""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Mutate the files of the run named and print what was found."""
+    count = int(arguments[1]) if len(arguments) > 1 else 20
+    counts: dict[str, Counter[str]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        whole, run = Path(folder) / "whole", Path(folder) / "run"
+        shutil.copytree(made_run(Path(folder) / "made") if arguments[0] == "made" else Path(arguments[0]), whole)
+        shutil.copytree(whole, run)
+        lines = commands(run, whole, Path(folder))
+        for line in lines.values():
+            answer(*line, alarm_s=0)  # what is imported here is not imported in every process
+        usual = dict(answers(lines))
+        for name, found in usual.items():
+            print(f"{name}: code {found.code}, {found.seconds:.1f} s {found.fault}", flush=True)
+            assert not found.fault, name
+        files = sorted(str(path.relative_to(run)) for path in run.rglob("*") if path.is_file())
+        for name in arguments[2:] or [one for one in files if one != "report.html"]:
+            kept, counts[name] = (run / name).read_bytes(), Counter()
+            for number in range(count):
+                kind, changed = mutated(name, kept, number)
+                (run / name).write_bytes(changed)
+                for command, found in answers(lines):
+                    fault = fault_of(found, usual[command])
+                    if fault == "hang":  # twice: a busy machine, or a lock that the fork found taken, is none
+                        ((_, found),) = answers({command: lines[command]})
+                        fault = fault_of(found, usual[command])
+                    counts[name][fault or ("refused" if found.code else "answered")] += 1
+                    if fault:
+                        print(f"{name} {number}, {kind}, {command}: {fault} {found.fault}", flush=True)
+            (run / name).write_bytes(kept)
+            print(f"{name}: {count} mutations, {_text(counts[name])}", flush=True)
+    total: Counter[str] = sum(counts.values(), Counter())
+    print(f"all: {count * len(counts)} mutations, {_text(total)}")
+    return int(any(total[fault] for fault in FAULTS))
+
+
+def _text(counts: Counter[str]) -> str:
+    return ", ".join(f"{counts[kind]} {kind}" for kind in ("answered", "refused", *FAULTS))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
