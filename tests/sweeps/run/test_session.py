@@ -316,7 +316,7 @@ def test_the_seconds_are_those_of_all_pairs_and_the_answer_says_what_was_left_ou
     config = made.config(grid=GRID, pairs=PAIRS, limits={"run_seconds": 100})
     assert run(tmp_path / "run", config) == DONE
     assert len(bench.measured) == 100
-    left_out = [f"pair {pair}: limits.run_seconds left no time for: blocks of timing" for pair in "pq"]
+    left_out = [f"pair {pair}: its share of limits.run_seconds left no time for: blocks of timing" for pair in "pq"]
     assert warnings(tmp_path / "run", "out_of_time") == left_out
     out = capsys.readouterr().out
     assert left_out[0] in out
