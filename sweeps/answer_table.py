@@ -179,7 +179,7 @@ def trust(answers: Recommendations) -> tuple[str, str]:
         return LOW, found
     doubts = sorted({str(one["code"]) for one in answers.warnings} & DOUBTFUL)
     if errors.mean > CLOSE_ERROR or measured < len(known) or optimistic or doubts:
-        return MIDDLING, f"{found}{'; warned of ' + ', '.join(doubts) if doubts else ''}"
+        return MIDDLING, f"{found}{'; warned of ' + ', '.join(doubts).replace('_', ' ') if doubts else ''}"
     return HIGH, found
 
 
