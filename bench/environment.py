@@ -8,7 +8,6 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
-import statistics
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,9 +18,9 @@ from typing import Any
 
 import torch
 
-THREADS_SECONDS = 0.5
+THREADS_SECONDS = 1.0
 CLEARLY_FASTER = 0.05
-_WIDTH, _LAYERS, _FEWEST_SAMPLES = 1024, 12, 3
+_WIDTH, _LAYERS = 1024, 12
 """A step of a small model: some 50 MB of weights, each read once."""
 PACKAGES = (
     "specgauge", "torch", "transformers", "tokenizers", "safetensors", "accelerate", "numpy", "pandas", "scipy",
@@ -196,30 +195,31 @@ def fastest_threads(timed_s: Mapping[int, float], usual: int) -> int:
 
 
 def time_threads(seconds: float = THREADS_SECONDS) -> dict[int, float]:
-    """Median seconds of a forward of one token through a few layers, by number of threads, interleaved.
+    """Mean seconds of a forward of one token through a few layers, by number of threads; empty where there is one.
 
     The usual number, halves of it and 1 are timed: on cores that others use too, fewer threads wait less for each
-    other.
+    other. Each runs for a while without a break, there and back again: a system lets a thread that slept go first, for
+    a moment.
     """
     usual = torch.get_num_threads()
     numbers = sorted({max(1, usual >> shift) for shift in range(usual.bit_length())})
-    samples: dict[int, list[float]] = {number: [] for number in numbers}
-    if len(numbers) > 1:
-        weights = [torch.full((_WIDTH, _WIDTH), 1 / _WIDTH) for _ in range(_LAYERS)]
-        started_s = time.perf_counter()
-        while time.perf_counter() - started_s < seconds or len(samples[usual]) < _FEWEST_SAMPLES:
-            for number in numbers:
-                with threads_in_use(number), torch.inference_mode():
-                    samples[number].append(_forward_s(weights))
-    return {number: statistics.median(own) for number, own in samples.items() if own}
+    if len(numbers) < 2:
+        return {}
+    weights = [torch.full((_WIDTH, _WIDTH), 1 / _WIDTH) for _ in range(_LAYERS)]
+    took_s, forwards = dict.fromkeys(numbers, 0.0), dict.fromkeys(numbers, 0)
+    for number in (*numbers, *reversed(numbers)):
+        with threads_in_use(number), torch.inference_mode():
+            _forward_s(weights)  # starts the threads
+            spent_s = 0.0
+            while spent_s < seconds / (2 * len(numbers)) or not spent_s:
+                spent_s += _forward_s(weights)
+                forwards[number] += 1
+        took_s[number] += spent_s
+    return {number: took_s[number] / forwards[number] for number in numbers}
 
 
 def _forward_s(weights: Sequence[torch.Tensor]) -> float:
-    """Seconds of one forward; one before it starts the threads."""
-    took_s = 0.0
-    for _ in range(2):
-        hidden, started_s = torch.ones(1, _WIDTH), time.perf_counter()
-        for layer in weights:
-            hidden = torch.relu(hidden @ layer)
-        took_s = time.perf_counter() - started_s
-    return took_s
+    hidden, started_s = torch.ones(1, _WIDTH), time.perf_counter()
+    for layer in weights:
+        hidden = torch.relu(hidden @ layer)
+    return time.perf_counter() - started_s
