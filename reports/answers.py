@@ -339,7 +339,7 @@ def _when_it_pays(members: Sequence[RecommendationRow]) -> str:
     faster = sorted({one.best_gamma for one in members if one.best_gamma not in (None, gamma)})
     if faster:
         words += (
-            f" γ = {listed([str(one) for one in faster])} has the largest S; γ = {gamma} is within "
+            f" γ = {listed([str(one) for one in faster])} has the largest S by all evidence; γ = {gamma} is within "
             f"{percent(RECOMMENDED_TOLERANCE)} of it and drafts less."
         )
     return words

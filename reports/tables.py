@@ -107,7 +107,7 @@ def answer_table(answers: Recommendations, words: Callable[[Setting], str]) -> T
         "measured",
         "interval",
     ]
-    titles += ["plain, tokens/s", "speculative, tokens/s", "round, ms"]
+    titles += ["whole requests", "plain, tokens/s", "speculative, tokens/s", "round, ms"]
     groups = [RowGroup(heading=heading[:1].upper() + heading[1:], rows=rows) for heading, rows in by_setting.items()]
     return Table(columns=titles, groups=groups, words=frozenset({2}))
 
@@ -125,6 +125,7 @@ def _answer_cells(entry: Mapping[str, Any], answers: Recommendations) -> list[st
         verdict(entry),
         str(entry["recommended_gamma"] or UNKNOWN),
         *(text for value, low, high in spans for text in (number(value), interval(low, high))),
+        number(None if row is None else row["speedup_whole"]),
         *(UNKNOWN if rate is None else f"{rate:.0f}" for rate in tokens_per_second(entry)),
         number(None if round_s is None else 1e3 * round_s),
     ]

@@ -76,9 +76,21 @@ def answer_text(answers: Recommendations, *, every_warning: bool = False) -> str
         lines += [*_table(title, list(entries), answers), ""]
     if answers.max_itl_s is not None:
         lines.append(f"Rounds of over {answers.max_itl_s * 1e3:g} ms were left out.")
+    lines += _whole_requests(answers)
     level, reason = trust(answers)
     lines += [f"TRUST: {level.upper()}, {reason}", f"next: {next_step(answers)}"]
     return "\n".join([*lines, *_warnings(answers, every_warning)])
+
+
+def _whole_requests(answers: Recommendations) -> Iterator[str]:
+    """What whole requests gained at the γ of the answers, which S leaves out."""
+    rows = [answers.nearest_measured(entry) for entry in answers.entries if _is_measured(entry, answers)]
+    gains = [row["speedup_whole"] for row in rows if row is not None and row["speedup_whole"] is not None]
+    if gains:
+        yield (
+            f"Whole requests, with prefills and in a batch the wait for its longest text: {min(gains):.2f} to "
+            f"{max(gains):.2f} ×."
+        )
 
 
 def _table(title: str, entries: list[Entry], answers: Recommendations) -> Iterator[str]:
@@ -174,7 +186,8 @@ def trust(answers: Recommendations) -> tuple[str, str]:
     unknown = f"; the overhead of a round is not measured in {optimistic} of {len(known)}" if optimistic else ""
     if not measured or errors is None:
         return LOW, f"no speed-up was decoded end to end{unknown}"
-    found = f"predicted S {errors.text()} in {measured} of {count(len(known), 'cell')}{unknown}"
+    over = "" if errors.count == measured else f" over {errors.count} γ"
+    found = f"predicted S {errors.text()}{over} in {measured} of {count(len(known), 'cell')}{unknown}"
     if errors.mean > WIDE_ERROR:
         return LOW, found
     doubts = sorted({str(one["code"]) for one in answers.warnings} & DOUBTFUL)
