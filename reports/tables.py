@@ -107,7 +107,7 @@ def answer_table(answers: Recommendations, words: Callable[[Setting], str]) -> T
         "measured",
         "interval",
     ]
-    titles += ["whole requests", "plain, tokens/s", "speculative, tokens/s", "round, ms"]
+    titles += ["whole requests", "plain, tokens/s", "spec., tokens/s", "round, ms"]
     groups = [RowGroup(heading=heading[:1].upper() + heading[1:], rows=rows) for heading, rows in by_setting.items()]
     return Table(columns=titles, groups=groups, words=frozenset({2}))
 
