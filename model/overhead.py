@@ -1,7 +1,7 @@
-"""epsilon, the time a round takes beyond its costs: implied by one measured speed-up, or fitted to many.
+"""epsilon, the time a round takes beyond its costs, fitted to measured speed-ups.
 
-    implied    epsilon = T_round - (C + pi Delta_2 + T_verify),    T_round = Omega T_decode / S_measured
-    fitted     one epsilon for each group, minimising sum_rows (S(epsilon) / S_measured - 1)^2
+    one epsilon for each group, minimising sum_rows (S(epsilon) / S_measured - 1)^2; of a single row the one that it
+    implies, Omega T_decode / S_measured - (C + pi Delta_2 + T_verify)
 
 with the errors of S in sample and leave-one-out (a row predicted with the epsilon of the others in its group).
 
@@ -49,13 +49,6 @@ class OverheadFit:
     loo_worst_abs_error: float | None
     t_overhead_s: FloatArray
     speedup: FloatArray
-
-
-def implied_overhead_s(*, t_round_s: ArrayLike, t_costs_s: ArrayLike) -> FloatArray:
-    """What a measured round takes beyond C + pi Delta_2 + T_verify; negative where those were timed slowly."""
-    return np.asarray(
-        positive_times_s("t_round_s", t_round_s) - positive_times_s("t_costs_s", t_costs_s), dtype=np.float64
-    )
 
 
 def relative_errors(predicted: ArrayLike, measured: ArrayLike) -> FloatArray:

@@ -113,9 +113,7 @@ def answer_table(answers: Recommendations, words: Callable[[Setting], str]) -> T
 
 
 def _answer_cells(entry: Mapping[str, Any], answers: Recommendations) -> list[str]:
-    row = answers.nearest_measured(entry)
-    if row is not None and row["gamma"] != entry["recommended_gamma"]:
-        row = None
+    row = answers.measured(entry)
     measured = (None,) * 3 if row is None else tuple(row[f"speedup_measured{end}"] for end in ("", "_low", "_high"))
     spans = [*(tuple(entry[name].values()) for name in ("speedup", "speedup_predicted")), measured]
     round_s = entry["t_round_s"]

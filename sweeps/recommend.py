@@ -53,6 +53,11 @@ class Recommendations:
         gamma = entry["recommended_gamma"] or entry["best_gamma"] or 1  # a limit may leave none
         return here[nearest_gamma(gamma, here)] if here else None
 
+    def measured(self, entry: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """The row that decoded an entry's point at the very γ it recommends; None where there is none."""
+        row = self.nearest_measured(entry)
+        return row if row is not None and row["gamma"] == entry["recommended_gamma"] else None
+
     @cached_property
     def _decoded(self) -> Mapping[SettingPoint, Mapping[int, Mapping[str, Any]]]:
         """The rows that decoded a cell as the models decide and know its speed-up, by cell and γ."""
@@ -160,9 +165,7 @@ def recommendations_json(answers: Recommendations) -> str:
     ends = {"value": "speedup_measured", "low": "speedup_measured_low", "high": "speedup_measured_high"}
     entries = []
     for entry in answers.entries:
-        row = answers.nearest_measured(entry)
-        if row is not None and row["gamma"] != entry["recommended_gamma"]:
-            row = None
+        row = answers.measured(entry)
         measured = None if row is None else {name: row[column] for name, column in ends.items()}
         whole = None if row is None else row["speedup_whole"]
         entries.append({**entry, "label": _label(entry), "speedup_measured": measured, "speedup_whole": whole})

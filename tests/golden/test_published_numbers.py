@@ -14,7 +14,7 @@ from specgauge.model.acceptance.profiles import (
 )
 from specgauge.model.checks import FloatArray
 from specgauge.model.costs import DraftKind
-from specgauge.model.overhead import implied_overhead_s
+from specgauge.model.overhead import fit_overhead
 from specgauge.model.sensitivity import alpha_from_tokens_per_round
 from specgauge.model.speedup import best_gamma, recommended_gamma, round_time_s, speedup, tokens_per_round_iid
 
@@ -111,5 +111,7 @@ def test_a_measured_speedup_below_the_predicted_one_implies_an_overhead() -> Non
     parts = 0.03903 + 0.06354
     s = speedup(3.762, t_decode_s=0.02795, t_round_s=parts)
     assert float(s) == pytest.approx(1.025, abs=5e-4)
-    overhead = implied_overhead_s(t_round_s=3.762 * 0.02795 / 0.931, t_costs_s=parts)
-    assert float(overhead) == pytest.approx(0.0104, abs=5e-5)
+    fit = fit_overhead(
+        [3.762], t_decode_s=[0.02795], t_costs_s=[parts], t_verify_s=[0.06354], speedup_measured=[0.931], groups=["a"]
+    )
+    assert float(fit.t_overhead_s[0]) == pytest.approx(0.0104, abs=5e-5)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from specgauge.model.overhead import OverheadFit, fit_overhead, implied_overhead_s, relative_errors
+from specgauge.model.overhead import OverheadFit, fit_overhead, relative_errors
 
 OMEGA = np.array([2.0, 2.5, 3.0, 2.0])
 DECODE = np.array([0.010, 0.012, 0.020, 0.016])
@@ -23,7 +23,16 @@ def measured(overhead: float) -> Array:
 
 
 def test_implied_overhead_and_relative_errors_by_hand() -> None:
-    assert implied_overhead_s(t_round_s=[6.0, 4.0, 3.0], t_costs_s=4.0).tolist() == [2.0, 0.0, -1.0]
+    rounds_s = np.array([6.0, 4.0, 3.0])
+    found = fit_overhead(
+        np.ones(3),
+        t_decode_s=np.ones(3),
+        t_costs_s=np.full(3, 4.0),
+        t_verify_s=1.0,
+        speedup_measured=1 / rounds_s,
+        groups=["a", "b", "c"],
+    )
+    np.testing.assert_allclose(found.t_overhead_s, [2.0, 0.0, -1.0], rtol=1e-12, atol=1e-12)
     assert relative_errors([1.5, 0.5], [1.0, 1.0]).tolist() == [0.5, -0.5]
 
 
