@@ -147,7 +147,7 @@ def fit_efficiency(groups: Sequence[MeasuredSteps], form: Form = SUM) -> Efficie
     token_s = min(float((group.time_s / work.tokens).min()) for work, group in prepared)
     scales = {  # unit, and in it the start and the bounds
         "bandwidth_fraction": (1.0, 0.7, 1e-3, 100.0),
-        "flops_fraction": (1.0, 0.4, 1e-3, 100.0),
+        "flops_fraction": (1.0, 0.4, 1e-3, 1.0),
         "launch_s": (layer_s, 0.3, 0.0, 1.0),
         "token_s": (token_s, 0.1, 0.0, 1.0),
     }
