@@ -154,11 +154,8 @@ def step_parts_s(work: StepWork, deployment: Deployment, efficiency: Efficiency 
     Without fitted efficiencies each is at its peak, and nothing is known of launches.  All devices of a tensor-parallel
     group reduce what each sends over its link.
     """
-    used, hardware, precision = (
-        efficiency or Efficiency(resident_blocks=None),
-        deployment.hardware,
-        deployment.precision,
-    )
+    used = efficiency or Efficiency(resident_blocks=None)
+    hardware, precision = deployment.hardware, deployment.precision
     bandwidth = used.bandwidth_fraction * hardware.bandwidth()
     imbalance = attention_imbalance(work.attention_blocks, hardware.multiprocessors, used.resident_blocks)
     matrix_s = work.matrix_flops / (used.flops_fraction * hardware.peak(precision.compute))
@@ -177,8 +174,8 @@ def step_parts_s(work: StepWork, deployment: Deployment, efficiency: Efficiency 
 def step_time_s(work: StepWork, deployment: Deployment, efficiency: Efficiency | None = None) -> FloatArray:
     """Seconds of a step with fitted efficiencies (equation at the top); without, its roofline bound.
 
-    The bound is the longest of memory (weights and cache), arithmetic and link.  Weights that fit in a cache can be read
-    faster than memory's peak; then it does not hold.
+    The bound is the longest of memory (weights and cache), arithmetic and link.  Weights that fit in a cache can be
+    read faster than memory's peak; then it does not hold.
     """
     parts = step_parts_s(work, deployment, efficiency)
     memory_s = parts["weights"] + parts["kv"]
