@@ -212,6 +212,7 @@ def timing_table(cells: Sequence[CellTimings], confidence: float) -> Table | Non
     """Every timed arm with how well its time is known; None without any.
 
     Samples of all blocks are pooled; a chain of drafts is as long as its last mark and as well known as its worst.
+    Disturbed samples are those kept; steal and pressure are shares of the time that all samples took.
     """
     timed = [arm for one in cells for arm in one.arms.values() if arm.blocks]
     if not timed:
@@ -224,6 +225,10 @@ def timing_table(cells: Sequence[CellTimings], confidence: float) -> Table | Non
         ("samples", lambda arm: str(len(arm.samples_s))),
         ("blocks", lambda arm: str(len(arm.blocks))),
         ("drift", lambda arm: change(drift(arm.samples_as_taken_s[:, -1]))),
+        ("disturbed", lambda arm: str(arm.disturbance.disturbed)),
+        ("retaken", lambda arm: str(arm.disturbance.retaken)),
+        ("steal", lambda arm: _share(arm.disturbance.steal_s, arm.disturbance.wall_s)),
+        ("pressure", lambda arm: _share(arm.disturbance.pressure_s, arm.disturbance.wall_s)),
         (f"first call, {unit.name}", lambda arm: unit.text(arm.first_call_s)),
         ("status", lambda arm: arm.reason or arm.status),
     ]
@@ -231,7 +236,11 @@ def timing_table(cells: Sequence[CellTimings], confidence: float) -> Table | Non
     for one in cells:
         rows = [Row(cells=[text(arm) for _, text in columns]) for arm in one.arms.values() if arm.blocks]
         groups += [RowGroup(heading=_cell_words(one.cell, cells), rows=rows)] if rows else []
-    return Table(columns=[title for title, _ in columns], groups=groups, words=frozenset({0, 7}))
+    return Table(columns=[title for title, _ in columns], groups=groups, words=frozenset({0, 11}))
+
+
+def _share(part_s: float | None, wall_s: float | None) -> str:
+    return UNKNOWN if part_s is None or not wall_s else percent(part_s / wall_s)
 
 
 def _half_width(share: float | None) -> str:

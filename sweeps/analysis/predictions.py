@@ -345,7 +345,7 @@ def _run_warnings(
     yield from analysed.reasons.met
     for pair in planned_pairs(config):
         own = [cell for cell in cells if cell.cell.pair == pair.name]
-        yield from timing_warnings(config, pair.name, own)
+        yield from timing_warnings(config, pair.name, own, analysed.decoded.disturbances(pair.name))
         is_skipped = all(arm.status == "skipped" for cell in own for arm in cell.arms.values())
         settings = {setting.key.sampling: setting for setting in found if setting.key.pair == pair.name}
         texts = {name: setting.texts for name, setting in settings.items() if setting.texts is not None}

@@ -17,14 +17,17 @@ from functools import cached_property
 
 import numpy as np
 
-from specgauge.model.arms import DISTURBED, DRAFT_ARMS, arm_names, is_prefill, round_arms, verify_gammas
+from specgauge.model.arms import DRAFT_ARMS, arm_names, is_prefill, round_arms, verify_gammas
 from specgauge.model.checks import FloatArray
 from specgauge.model.search.levels import level_blocks
 from specgauge.model.search.search import SEARCH_NOTE
+from specgauge.model.stats.disturbance import Disturbance, added_up, disturbance_of
 from specgauge.sweeps.plan import Cell
 from specgauge.sweeps.store.schema import JournalLine
 
 UNMEASURED = "unmeasured"
+DISTURBED = "disturbed"
+"""The note of a block on how many of its samples other programs disturbed, as earlier releases wrote it."""
 NOT_YET = "not measured yet; run the same command again, it goes on where it stopped"
 _SEVERITY = ("failed", "killed", "oom", "skipped", UNMEASURED, "ok")
 
@@ -45,8 +48,8 @@ class ArmTimings:
     first_call_s: float | None = None
     search: str = ""
     """How the search ended that left this arm out, or in too few blocks to be weighed; its status is then `skipped`."""
-    disturbed: int = 0
-    """Samples during which other programs took the processor."""
+    disturbance: Disturbance = field(default_factory=Disturbance)
+    """Of all samples."""
     blocks_as_taken_s: Mapping[int, FloatArray] = field(default_factory=dict)
     """At the pace they were taken at: by which the uncertainty of a figure in seconds goes."""
 
@@ -145,7 +148,7 @@ def _arm(arm: str, lines: Mapping[int, JournalLine]) -> ArmTimings:
         blocks=blocks,
         blocks_as_taken_s=blocks,
         first_call_s=first_call_s,
-        disturbed=sum(int(line.notes.get(DISTURBED, 0)) for line in measured),
+        disturbance=added_up(map(_disturbance, measured)),
     )
     if left_out is not None and all(line.block < left_out.block for line in measured):
         search = str(left_out.notes[SEARCH_NOTE])
@@ -159,6 +162,14 @@ def _arm(arm: str, lines: Mapping[int, JournalLine]) -> ArmTimings:
         if measured
         else replace(found, status=worst.status, reason=reason)
     )
+
+
+def _disturbance(line: JournalLine) -> Disturbance:
+    """What stands in a line; of the lines of earlier releases only how many samples were disturbed is known."""
+    if line.disturbance is not None:
+        return disturbance_of(vars(line.disturbance))
+    noted = line.notes.get(DISTURBED, 0)
+    return Disturbance(disturbed=noted if type(noted) is int else 0)
 
 
 def _samples(line: JournalLine) -> FloatArray:
