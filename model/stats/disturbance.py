@@ -72,9 +72,11 @@ class Disturbance:
         return bool(self.throttled_by) and self.throttled_by != POWER_CAP
 
     def on_gpus(self, gpus: Disturbance, samples: int) -> Disturbance:
-        """With what is known of the GPUs; where they were throttled, all of the samples are disturbed."""
+        """With what is known of the GPUs; where they were throttled, all of the samples are disturbed. To the µs."""
+        seconds = {name: value for name, value in vars(self).items() if name.endswith("_s") and value is not None}
         return replace(
             self,
+            **{name: round(value, 6) for name, value in seconds.items()},
             sm_clock_hz=gpus.sm_clock_hz,
             throttled_by=gpus.throttled_by,
             other_processes=gpus.other_processes,

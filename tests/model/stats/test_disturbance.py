@@ -50,7 +50,7 @@ def test_more_switches_or_stolen_time_than_an_idle_machine_has(
 )
 def test_samples_on_a_gpu_that_slowed_down_are_disturbed(throttled_by: str | None, disturbed: int) -> None:
     gpus = Disturbance(sm_clock_hz=1e9, throttled_by=throttled_by, other_processes=1)
-    found = Disturbance(wall_s=1.0, disturbed=1).on_gpus(gpus, 5)
+    found = Disturbance(wall_s=1.0000004, disturbed=1).on_gpus(gpus, 5)
     assert found == Disturbance(
         wall_s=1.0, disturbed=disturbed, sm_clock_hz=1e9, throttled_by=throttled_by, other_processes=1
     )
