@@ -237,7 +237,8 @@ class Run:
     ) -> pd.DataFrame:
         """S(γ) from the acceptance that the run recorded and times (seconds) from elsewhere, by sampling and γ.
 
-        Intervals are over prompts; the times count as exact.
+        Intervals are over prompts; the times count as exact. `attrs["warnings"]` of the table says where the largest γ
+        recorded is the best.
 
         Args:
             t_decode_s: a plain decoding step of the batch.
@@ -263,7 +264,8 @@ class Run:
         gammas = None if gamma is None else np.atleast_1d(whole_numbers("gamma", gamma, minimum=1)).tolist()
         batch_size = int(whole_numbers("batch_size", batch_size, minimum=1))
         drafts_with_model = {one.name: one.drafts_with_model for one in self.config.pairs}
-        rows = []
+        rows: list[dict[str, Any]] = []
+        told: list[str] = []
         for setting in recorded_settings(self._directory, pair=pair, sampling=sampling, context=context):
             acceptance = acceptance_of(self._directory, setting, gammas, context=context)
             given = given_costs(
@@ -278,12 +280,15 @@ class Run:
             )
             costs = with_mean_verification(given, acceptance, batch_size=batch_size)
             document = predict_rows(acceptance, costs, batch_size=batch_size, max_itl_s=max_itl_s)
+            told += [f"{setting.key.sampling}: {words}" for words in document["warnings"]]
             confidence = self.config.precision.confidence
             low, high = drawn_interval(given.costs, acceptance, batch_size=batch_size, confidence=confidence)
             for index, row in enumerate(document["rows"]):
                 ends = {"speedup_low": finite_or_none(low[index]), "speedup_high": finite_or_none(high[index])}
                 rows.append(acceptance.inputs | row | ends | {"label": document["label"]})
-        return table_of(rows)
+        frame = table_of(rows)
+        frame.attrs["warnings"] = tuple(told)
+        return frame
 
     def __repr__(self) -> str:
         """What `specgauge recommend` prints, or why there is none."""
