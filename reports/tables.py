@@ -17,10 +17,10 @@ from specgauge.model.stats.medians import drift, worst_half_width
 from specgauge.reports.formatting import UNKNOWN, TimeUnit, change, interval, number, percent, point_words, time_unit
 from specgauge.reports.records import Curves
 from specgauge.reports.summaries import AcceptanceCurve
+from specgauge.sweeps.analysis.answers import Recommendations
 from specgauge.sweeps.analysis.timings import ArmTimings, CellTimings
 from specgauge.sweeps.answer_table import tokens_per_second, verdict
 from specgauge.sweeps.plan import Cell
-from specgauge.sweeps.recommend import Recommendations
 from specgauge.sweeps.store.schema import CellRow, PredictionRow, RecommendationRow
 
 _NAMES = {

@@ -12,9 +12,9 @@ import numpy as np
 from specgauge.model.checks import finite_or_none
 from specgauge.model.settings import Setting
 from specgauge.model.stats.bootstrap import draw_prompts, percentile_interval, ratio_replicates
+from specgauge.sweeps.analysis.answers import Recommendations
 from specgauge.sweeps.analysis.cell_estimate import RecordedRounds
 from specgauge.sweeps.compare import Comparison
-from specgauge.sweeps.recommend import Recommendations
 
 if TYPE_CHECKING:
     import pandas as pd
