@@ -139,6 +139,19 @@ def test_a_conflict_is_told_from_what_is_only_open(run: Run) -> None:
     assert verdict(answers(run, decision="do not speculate").entries[0]) == "don't"
 
 
+def test_trust_is_kept_and_printed_alike(run: Run) -> None:
+    trust = {
+        "level": "low",
+        "reasons": ["no speed-up was decoded end to end", "the overhead of a round is not measured in 6 of 6"],
+    }
+    assert yaml.safe_load((run.path / "recommendation.yaml").read_text(encoding="utf-8"))["trust"] == trust
+    found = recommend(run)
+    document = strict_loads(recommendations_json(found))
+    assert document["trust"] == trust
+    text = answer_text(found)
+    assert f"TRUST: LOW, {'; '.join(trust['reasons'])}\nnext: {document['next_step']}\n" in text
+
+
 def test_three_warnings_are_shown_the_heaviest_first(run: Run) -> None:
     told = answers(run, "few_prompts", "drift", "oom", "not_lossless")
     lines = answer_text(told).splitlines()
