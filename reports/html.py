@@ -26,6 +26,7 @@ from specgauge.reports.tables import (
     acceptance_table,
     answer_table,
     broken_table,
+    category_table,
     chosen_gammas,
     prediction_table,
     timing_table,
@@ -88,7 +89,7 @@ def page_values(data: ReportData) -> dict[str, Any]:
         lookups=frozenset(pair.name for pair in planned_pairs(config) if not pair.drafts_with_model),
     )
     samplings, unanswered = _sampling_names(data), _unanswered(data)
-    acceptance = acceptance_curves(data.acceptance, config)
+    acceptance = acceptance_curves(data.acceptance, config, data.categories)
     spent_s = sum(one.device_s for one in data.lines if one.device_s is not None)
     told = Recommendations(
         entries=tuple(map(plain, data.recommendations)),
@@ -121,6 +122,7 @@ def page_values(data: ReportData) -> dict[str, Any]:
         "gamma_max": max(config.grid.gamma),
         "most_panels": sections.MOST_PANELS,
         "summary": acceptance_table(acceptance),
+        "categories": category_table(acceptance, (gamma for _, _, gamma in chosen_gammas(data.recommendations))),
         "acceptances": sections.acceptance_blocks(acceptance, samplings),
         "predictions": prediction_table(by_setting, chosen_gammas(data.recommendations)),
         "broken": broken_table(data.timings),

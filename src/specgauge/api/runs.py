@@ -24,7 +24,6 @@ import numpy as np
 
 from specgauge.api.keywords import config_of_keywords
 from specgauge.api.tables import (
-    acceptance_rows,
     answer_row,
     comparison_rows,
     html_text,
@@ -35,6 +34,7 @@ from specgauge.api.tables import (
 from specgauge.configs.errors import did_you_mean
 from specgauge.configs.reading import expanded
 from specgauge.model.checks import finite_or_none, whole_numbers
+from specgauge.sweeps.analysis.cell_estimate import acceptance_by_group
 from specgauge.sweeps.analysis.predictions import standing
 from specgauge.sweeps.analysis.settings import NO_ACCEPTANCE, run_settings
 from specgauge.sweeps.answer_table import answer_text
@@ -185,13 +185,15 @@ class Run:
         path = self.path / PROMPTS
         if not path.exists():
             raise ValueError(f"{path}: expected the prompts of the run, got no such file; run the same command again")
-        groups = {(one.pair, one.prompt): getattr(one, by) for one in prompt_rows(self.path)}
-        rows = [
-            row
-            for setting in run_settings(self._directory, {})
-            if setting.rounds is not None
-            for row in acceptance_rows(self.config, setting.key, setting.rounds, by, groups)
-        ]
+        prompts = prompt_rows(self.path)
+        rows: list[dict[str, Any]] = []
+        for setting in run_settings(self._directory, {}):
+            if setting.rounds is None:
+                continue
+            key = {name: value for name, value in asdict(setting.key).items() if name != "mode"}
+            groups = {one.prompt: getattr(one, by) for one in prompts if one.pair == setting.key.pair}
+            for one in acceptance_by_group(self.config, setting.rounds, groups):
+                rows += [key | {by: one.group, **figures} for figures in one.rows()]
         if not rows:
             raise ValueError(f"{self.path}: {NO_ACCEPTANCE}")
         return table_of(rows)
