@@ -16,11 +16,12 @@ it.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import groupby
 
 from specgauge.sweeps.analysis.answers import Entry, Recommendations, is_conflict, is_known
-from specgauge.sweeps.text_table import count, printable
+from specgauge.sweeps.side_by_side import side_by_side
+from specgauge.sweeps.text_table import count, milliseconds, printable
 
 SHOWN_WARNINGS = 3
 WEIGHTS = (
@@ -38,6 +39,7 @@ _HEADINGS = ("batch", "ctx", "verdict", "γ", "", "measured", "plain", "spec", "
 _WIDTHS = (5, 6, 9, 2, 16, 8, 6, 6, 6)
 _LEFT = {2, 4}
 _TITLE_WIDTH = 30
+_MOST_COLUMNS = 80
 _COLOURS = {"speculate": "green", "don't": "red", "undecided": "yellow", "conflict": "yellow", "unknown": "dim"}
 
 
@@ -63,10 +65,38 @@ def answer_text(answers: Recommendations, *, every_warning: bool = False) -> str
         lines += [*_table(title, list(entries), answers), ""]
     if answers.max_itl_s is not None:
         lines.append(f"Rounds of over {answers.max_itl_s * 1e3:g} ms were left out.")
-    lines += _whole_requests(answers)
+    lines += [*_side_by_side(answers), *_whole_requests(answers)]
     trust = answers.trust
     lines += [f"TRUST: {trust.level.upper()}, {'; '.join(trust.reasons)}", f"next: {answers.next_step}"]
     return "\n".join([*lines, *_warnings(answers, every_warning)])
+
+
+def _side_by_side(answers: Recommendations) -> Iterator[str]:
+    """The pairs of one target at each point, the fastest first."""
+    contests = side_by_side(answers)
+    for (target, sampling), own in groupby(contests, lambda one: (one.target, one.sampling)):
+        yield f"side by side: target {printable(target)}, {printable(sampling)}"
+        yield f"{'batch':>5}  {'ctx':>6}  {'of these':<12}  γ  {'S':<17}{'Ω':>4}  tokens/s  pair"
+        for contest in own:
+            where = f"{contest.point.batch_size:>5}  {contest.point.context:>6}"
+            for one in contest.alternatives:
+                gain, omega = _with_ends(one.entry["speedup"]), one.entry.get("tokens_per_round")
+                figures = f"{one.entry['recommended_gamma'] or '-':>2}  {gain:<17}{_short(omega, 1):>4}"
+                line = f"{where}  {one.standing:<12} {figures}  {one.tokens_per_s:>8.0f}"
+                name = printable(one.name)
+                yield from [f"{line}  {name}"] if len(line) + len(name) < _MOST_COLUMNS - 1 else [line, f"  {name}"]
+                where = " " * len(where)
+        yield ""
+
+
+def _with_ends(span: Mapping[str, float | None]) -> str:
+    """`1.27 (1.14-1.44)`, or the value alone."""
+    value, low, high = span["value"], span["low"], span["high"]
+    return _short(value, 2) if low is None else f"{_short(value, 2)} ({low:.2f}-{high:.2f})"
+
+
+def _short(value: float | None, decimals: int) -> str:
+    return "-" if value is None else f"{value:.{decimals}f}"
 
 
 def _whole_requests(answers: Recommendations) -> Iterator[str]:
@@ -109,18 +139,17 @@ def _cells(entry: Entry, answers: Recommendations) -> list[str]:
     value = entry["speedup"]["value"]
     if value is None:
         return [*here, "unknown", *[""] * 6]
-    predicted, low, high = (entry["speedup_predicted"][name] for name in ("value", "low", "high"))
     plain, speculative = tokens_per_second(entry)
     round_s = entry["t_round_s"]
     return [
         *here,
         verdict(entry),
         str(entry["recommended_gamma"] or "-"),
-        f"{predicted:.2f}" + ("" if low is None else f" ({low:.2f}-{high:.2f})"),
+        _with_ends(entry["speedup_predicted"]),
         _measured(entry, answers),
-        "-" if plain is None else f"{plain:.0f}",
-        "-" if speculative is None else f"{speculative:.0f}",
-        "-" if round_s is None else f"{1e3 * round_s:.1f}",
+        _short(plain, 0),
+        _short(speculative, 0),
+        _short(milliseconds(round_s), 1),
     ]
 
 

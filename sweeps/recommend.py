@@ -18,9 +18,11 @@ from typing import Any
 
 from specgauge.model.checks import positive_times_s
 from specgauge.model.decision import OPTIMISTIC
+from specgauge.model.settings import Setting
 from specgauge.sweeps.analysis.answers import Recommendations, is_known, is_optimistic
 from specgauge.sweeps.analysis.predictions import AnalysedRun, recommendation, standing
-from specgauge.sweeps.plan import plan_cells
+from specgauge.sweeps.plan import plan_cells, planned_pairs
+from specgauge.sweeps.side_by_side import Contest, side_by_side
 from specgauge.sweeps.store.derived import doubts
 from specgauge.sweeps.store.rundir import Run
 
@@ -56,6 +58,7 @@ def recommend(
         confidence=run.config.precision.confidence,
         warnings=(*map(asdict, doubts(run.path)), *found.warnings),
         validation=matching(found.validation),
+        pairs={one.name: one for one in planned_pairs(run.config)},
         are_some=any(value is not None for value in wanted.values()),
     )
 
@@ -134,9 +137,26 @@ def recommendations_json(answers: Recommendations) -> str:
         "trust": answers.trust.as_mapping(),
         "next_step": answers.next_step,
         "validation": None if summary is None else summary.as_mapping(),
+        "side_by_side": [_contest(one) for one in side_by_side(answers)],
         "warnings": [dict(warning) for warning in answers.warnings],
     }
     return json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
+
+
+def _contest(contest: Contest) -> dict[str, Any]:
+    """Alternatives as they stand to each other; their answers are those under the same setting above."""
+    keys = Setting.__dataclass_fields__
+    return {
+        "target": contest.target,
+        "sampling": contest.sampling,
+        **asdict(contest.point),
+        "best": None if contest.best is None else contest.best.entry["pair"],
+        "alternatives": [
+            {name: one.entry[name] for name in keys}
+            | {"standing": one.standing, "tokens_per_s": {"value": one.tokens_per_s, "low": one.low, "high": one.high}}
+            for one in contest.alternatives
+        ],
+    }
 
 
 def _label(entry: Mapping[str, Any]) -> str | None:

@@ -10,15 +10,18 @@ Entries are those of recommendation.yaml, rows those of validation.csv, as mappi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from specgauge.model.decision import DISAGREE
 from specgauge.model.settings import SettingPoint
 from specgauge.model.speedup import nearest_gamma
 from specgauge.sweeps.analysis.validation import ValidationSummary, cell_of, summarise
 from specgauge.sweeps.text_table import count
+
+if TYPE_CHECKING:
+    from specgauge.configs.pairs import PairConfig
 
 Entry = Mapping[str, Any]
 CLOSE_ERROR, WIDE_ERROR = 0.08, 0.15
@@ -55,6 +58,8 @@ class Recommendations:
     warnings: tuple[Mapping[str, Any], ...]
     validation: tuple[Mapping[str, Any], ...] = ()
     """The rows of validation.csv that match, whatever their γ."""
+    pairs: Mapping[str, PairConfig] = field(default_factory=dict)
+    """Those of the run by name, where they are to be held against each other."""
     are_some: bool = False
     """Whether only some of the run's answers were asked for; warnings are always those of the whole run."""
 
