@@ -25,6 +25,7 @@ from specgauge.model.checks import FloatArray, finite_or_none
 from specgauge.model.decision import OPTIMISTIC
 from specgauge.model.settings import Provenance
 from specgauge.sweeps.analysis.adaptive import policy_rows
+from specgauge.sweeps.analysis.answers import Recommendations
 from specgauge.sweeps.analysis.cell_estimate import CellEstimate, SharedCosts, estimate_cell
 from specgauge.sweeps.analysis.decoded import DecodedCells
 from specgauge.sweeps.analysis.settings import RunSetting, cells_of, run_settings
@@ -139,7 +140,13 @@ def predict_run(run: Run, reasons: Reasons | None = None) -> Predictions:
     if predictions.validation:
         write_csv(run.path / VALIDATION, ValidationRow, [*predictions.validation, *predictions.policies])
     write_csv(run.path / PREDICTIONS, PredictionRow, predictions.rows)
-    write_answers(run.path, predictions.recommendations, predictions.warnings)
+    answers = Recommendations(
+        entries=predictions.recommendations,
+        confidence=run.config.precision.confidence,
+        warnings=predictions.warnings,
+        validation=predictions.validation,
+    )
+    write_answers(run.path, predictions.recommendations, predictions.warnings, answers.trust.as_mapping())
     return predictions
 
 
@@ -316,7 +323,8 @@ def recommendation(setting: RunSetting, cell: CellTimings, estimate: CellEstimat
         return entry | {"decision": "undecided", **unknown, "reason": f"{status}: {reason}"}
     found = estimate.speedup
     chosen = found.recommended_gamma or int(found.gammas[np.argmax(found.speedup)])
-    at = estimate.at(chosen)
+    at, acceptance = estimate.at(chosen), setting.acceptance_at(cell.cell.context)
+    assert acceptance is not None  # or there were no estimate
     return entry | {
         "decision": found.decision.verdict,
         "gamma": found.recommended_gamma if found.decision.verdict == "speculate" else None,
@@ -331,6 +339,7 @@ def recommendation(setting: RunSetting, cell: CellTimings, estimate: CellEstimat
         "p_gamma_best": at(found.p_best),
         "expected_loss": at(found.expected_loss),
         "p_speculation_pays": at(found.p_pays),
+        "tokens_per_round": finite_or_none(acceptance.only([chosen]).tokens_per_round[0, 0]),
         "t_overhead_s": estimate.t_overhead_s,
         "t_decode_s": float(estimate.costs.t_decode_s[0]),
         "t_round_s": at(estimate.t_round_s),
