@@ -20,7 +20,6 @@ from typing import Any, Self
 import numpy as np
 
 from specgauge.model.acceptance.acceptance import Acceptance
-from specgauge.model.arms import verify_arm
 from specgauge.model.checks import FloatArray, finite_or_none
 from specgauge.model.decision import OPTIMISTIC
 from specgauge.model.settings import Provenance
@@ -266,20 +265,13 @@ def _row(
 
 def _medians(cell: CellTimings, gamma: int) -> dict[str, float | None]:
     """Medians of the costs of a round that were timed, whether or not all of them were."""
-
-    def median(arm: str, mark: int = 0) -> float | None:
-        medians = cell.arms[arm].median_s
-        return float(medians[mark]) if mark < medians.size else None
-
-    catch_up: float | None = 0.0
-    if cell.cell.catches_up:
-        first, first_of_two = median("draft"), median("draft_catch_up")
-        catch_up = None if first is None or first_of_two is None else max(0.0, first_of_two - first)
+    costs = cell.costs.only([gamma])
+    catch_up_s = costs.t_draft_catch_up_s
     return {
-        "t_decode_s": median("decode"),
-        "t_draft_total_s": median("draft", gamma - 1),
-        "t_draft_catch_up_s": catch_up,
-        "t_verify_s": median(verify_arm(gamma)),
+        "t_decode_s": finite_or_none(costs.t_decode_s),
+        "t_draft_total_s": finite_or_none(costs.t_draft_total_s[0]),
+        "t_draft_catch_up_s": 0.0 if catch_up_s is None else finite_or_none(catch_up_s),
+        "t_verify_s": finite_or_none(costs.t_verify_s[0]),
     }
 
 
