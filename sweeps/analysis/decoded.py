@@ -24,7 +24,7 @@ from specgauge.model.stats.bootstrap import batch_numbers, interval_around
 from specgauge.model.stats.disturbance import Disturbance, disturbance_of
 from specgauge.model.validate import round_check
 from specgauge.sweeps.analysis.cell_estimate import RecordedRounds
-from specgauge.sweeps.analysis.counted_rounds import CountedBlock, counted_blocks, measured_costs
+from specgauge.sweeps.analysis.counted_rounds import CountedBlock, costs_of_cells, counted_blocks
 from specgauge.sweeps.analysis.settings import RunSetting, cells_of
 from specgauge.sweeps.analysis.timings import CellTimings
 from specgauge.sweeps.analysis.validation import (
@@ -186,7 +186,7 @@ class DecodedCells:
         settings: dict[DecodedKey, RunSetting] = {}
         for setting in found:
             own = cells_of(setting, cells)
-            source = measured_costs(own) if requests else None
+            source = costs_of_cells(own) if requests else None
             for cell in own:
                 key = setting.decoded_key(cell.cell)
                 settings[key] = setting

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +42,7 @@ SLOW_BASELINE = 0.95
 LARGE_COST_ERROR = 0.08
 CLEARLY = 0.02
 """How far from 1 a predicted S says that speculation pays, or does not."""
+_BLOCKS_LEFT_OUT = re.compile(r"(\d+) of (\d+) blocks left out")
 _IN_FLOAT32 = "load both models in float32; if it stays, report it as a bug with the run directory"
 
 _Row = Mapping[str, Any]
@@ -326,16 +328,22 @@ def decoding_warnings(rows: Sequence[_Row], reasons: Mapping[tuple[str, str], st
     """rows: those of validation.csv; reasons: why cells were not decoded, by (pair, label)."""
     for pair in dict.fromkeys(pair for pair, _ in reasons):
         own = {label: reason for (one, label), reason in reasons.items() if one == pair}
-        label, reason = next(iter(own.items()))
+        label, reason = max(own.items(), key=lambda item: _share_left_out(item[1]))
         cells = "1 cell was" if len(own) == 1 else f"{len(own)} cells were"
         yield WarningRow(
             code="not_decoded",
-            message=f"pair {pair}: {cells} decoded in part or not at all, first {label}: {reason}",
+            message=f"pair {pair}: {cells} decoded in part or not at all, worst {label}: {reason}",
             remedy="where time ran out, raise validate.max_seconds or limits.run_seconds, else see to the reason; then "
             "run the same command again, which goes on",
         )
     for pair in dict.fromkeys(row["pair"] for row in rows):
         yield from _pair_warnings([row for row in rows if row["pair"] == pair])
+
+
+def _share_left_out(reason: str) -> float:
+    """Of a cell's blocks, where its reason counts them; else all."""
+    counted = _BLOCKS_LEFT_OUT.match(reason)
+    return 1.0 if counted is None else int(counted[1]) / max(int(counted[2]), 1)
 
 
 def _pair_warnings(rows: Sequence[_Row]) -> Iterator[WarningRow]:

@@ -476,6 +476,8 @@ class RecommendationRow(CellRow):
     p_gamma_best: Number | None = None
     expected_loss: Number | None
     p_speculation_pays: Number | None = None
+    tokens_per_round: Number | None = None
+    """Ω of the γ shown."""
     t_overhead_s: Number | None = None
     t_decode_s: Number | None
     t_round_s: Number | None

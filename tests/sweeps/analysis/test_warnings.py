@@ -305,7 +305,20 @@ WORST = {
     "cost_error": ([row(cost_error=0.0801, gamma=3), row(cost_error=-0.25, gamma=4)], {}),
     "not_lossless": ([row(), row(lossless=False, why_not_lossless="acceptance is forced", sampling="t1")], {}),
 }
-"""By code: rows and reasons, the worst one last but for what was not decoded."""
+"""By code: rows and reasons, the worst one last."""
+
+
+@pytest.mark.parametrize(
+    ("reasons", "worst"),
+    [
+        (["3 of 4 blocks left out: time", "5 of 8 blocks left out: time"], 0),
+        (["1 of 4 blocks left out: time", "10 of 16 blocks left out: time"], 1),
+        (["3 of 4 blocks left out: time", "failed: OSError: 1 of 2 blocks left out"], 1),
+    ],
+)
+def test_the_cell_with_most_left_out_is_named(reasons: list[str], worst: int) -> None:
+    (found,) = decoding_warnings([], {("p", f"cell {at}"): why for at, why in enumerate(reasons)})
+    assert f"worst cell {worst}: {reasons[worst]}" in found.message
 
 
 def test_one_warning_a_kind_for_the_worst(snapshot: Callable[[str, str], None]) -> None:
