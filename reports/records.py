@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from specgauge.configs.reading import CONFIG_BYTES, read_text
 from specgauge.configs.schema import Config
+from specgauge.model.decision import OPTIMISTIC
 from specgauge.model.settings import Point, Setting
 from specgauge.reports.formatting import count, sentence
 from specgauge.sweeps.analysis.predictions import predict
@@ -199,7 +200,7 @@ def findings(data: ReportData, curves: Curves) -> list[WarningRow]:
 
 def _optimistic(curves: Curves) -> Iterator[WarningRow]:
     rows = known_rows(curves)
-    unknown = [row for row in rows if row.t_overhead_s is None]
+    unknown = [row for row in rows if row.label == OPTIMISTIC]
     if unknown:
         which = "every speed-up is" if len(unknown) == len(rows) else f"{len(unknown)} of {len(rows)} speed-ups are"
         yield WarningRow(

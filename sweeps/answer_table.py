@@ -44,6 +44,9 @@ DOUBTFUL = {
 }
 """Warnings that leave no high trust."""
 
+IMPORT_DOUBTS = {"one_run", "counts_unknown", "batch_size_unknown", "context_unknown", "altered", "impossible_figure"}
+"""Those that leave little trust in what was imported."""
+
 _VERDICTS = {"speculate": "speculate", "do not speculate": "don't", "undecided": "undecided"}
 _HEADINGS = ("batch", "ctx", "verdict", "γ", "", "measured", "plain", "spec", "round")
 _WIDTHS = (5, 6, 9, 2, 16, 8, 6, 6, 6)
@@ -184,6 +187,8 @@ def trust(answers: Recommendations) -> tuple[str, str]:
     errors = None if answers.summary is None else answers.summary.speedup
     optimistic = sum(map(is_optimistic, known))
     unknown = f"; the overhead of a round is not measured in {optimistic} of {len(known)}" if optimistic else ""
+    if any(entry.get("whole_rounds") for entry in known):
+        return _trust_in_engine(answers, len(known))
     if not measured or errors is None:
         return LOW, f"no speed-up was decoded end to end{unknown}"
     over = "" if errors.count == measured else f" over {errors.count} γ"
@@ -194,6 +199,13 @@ def trust(answers: Recommendations) -> tuple[str, str]:
     if errors.mean > CLOSE_ERROR or measured < len(known) or optimistic or doubts:
         return MIDDLING, f"{found}{'; warned of ' + ', '.join(doubts).replace('_', ' ') if doubts else ''}"
     return HIGH, found
+
+
+def _trust_in_engine(answers: Recommendations, cells: int) -> tuple[str, str]:
+    """Where a serving engine timed whole rounds: they are what is asked for, as far as the runs repeat."""
+    found = f"a serving engine's own rounds in {count(cells, 'cell')}"
+    doubts = sorted({str(one["code"]) for one in answers.warnings} & IMPORT_DOUBTS)
+    return (LOW, f"{found}; warned of {', '.join(doubts).replace('_', ' ')}") if doubts else (MIDDLING, found)
 
 
 def next_step(answers: Recommendations) -> str:
@@ -208,7 +220,10 @@ def next_step(answers: Recommendations) -> str:
         return "decode plainly, or allow longer rounds (--max-itl)"
     if "not_lossless" in codes:
         return "set validate.acceptance: null to have the real speed-up decoded"
-    if all(answers.nearest_measured(entry) is None for entry in known):
+    is_imported = any(entry.get("whole_rounds") for entry in known)
+    if is_imported and any(entry["decision"] == "undecided" for entry in known):
+        return "import several runs of the engine at each batch size and γ, γ = 0 too, together: they decide what is open"
+    if not is_imported and all(answers.nearest_measured(entry) is None for entry in known):
         if codes & {"not_decoded", "out_of_time"}:
             return "run the same command again; it goes on with decoding end to end"
         return "have the speed-ups decoded end to end: a new run (--fresh) with `validate: {gamma: recommended}`"

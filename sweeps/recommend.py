@@ -186,7 +186,7 @@ def _is_known(entry: Mapping[str, Any]) -> bool:
 
 def is_optimistic(entry: Mapping[str, Any]) -> bool:
     """Whether an entry's speed-up leaves ε out, since it is unknown."""
-    return _is_known(entry) and entry.get("t_overhead_s") is None
+    return _is_known(entry) and entry.get("t_overhead_s") is None and not entry.get("whole_rounds")
 
 
 def _label(entry: Mapping[str, Any]) -> str | None:

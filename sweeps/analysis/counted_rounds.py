@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from specgauge.model.arms import PLAIN, speculate_arm, verify_arm
+from specgauge.model.arms import PLAIN, round_arm, speculate_arm, verify_arm
 from specgauge.model.checks import BoolArray, FloatArray, IntArray
 from specgauge.model.costs import CostSource, CostTable, RoundCosts, cost_table
 from specgauge.model.settings import Point, Provenance
@@ -92,7 +92,10 @@ def measured_costs(cells: Iterable[CellTimings]) -> CostTable | None:
         point: costs
         for point, costs in found.items()
         if np.isfinite(costs.t_decode_s)
-        and all(np.isfinite(v).any() for v in (costs.t_verify_s, costs.t_draft_total_s))
+        and (
+            costs.t_round_s is not None
+            or all(np.isfinite(v).any() for v in (costs.t_verify_s, costs.t_draft_total_s))
+        )
     }
     return cost_table(f"pair {cells[0].cell.pair}, mode {cells[0].cell.mode}", measured) if measured else None
 
@@ -106,16 +109,18 @@ def _cell_medians(cell: CellTimings) -> RoundCosts:
 
     gammas = np.arange(1, max(cell.gammas) + 1)
     chain_s, catch_up_s = median_s("draft"), median_s("draft_catch_up")
-    draft_s, verify_s = np.full(gammas.size, np.nan), np.full(gammas.size, np.nan)
+    draft_s, verify_s, whole_s = (np.full(gammas.size, np.nan) for _ in range(3))
     draft_s[: chain_s.size] = np.maximum.accumulate(chain_s)[: gammas.size]
     for gamma in cell.gammas:
         verify_s[gamma - 1] = median_s(verify_arm(gamma))[0]
+        whole_s[gamma - 1] = median_s(round_arm(gamma))[0]
     return RoundCosts(
         gammas=gammas,
         t_decode_s=median_s("decode")[0],
         t_draft_total_s=draft_s,
         t_verify_s=verify_s,
         t_draft_catch_up_s=np.maximum(catch_up_s[0] - chain_s[0], 0.0),
+        t_round_s=whole_s if cell.has_whole_rounds else None,
         provenance=np.full(gammas.size, int(Provenance.MEASURED)),
     )
 

@@ -6,7 +6,8 @@
 
 Times in seconds; samples stay in their blocks, which are what a bootstrap draws. The arms of a cell are interleaved in
 a block, so what they have in common there is the machine's pace: every block is brought to the mean pace of all
-(`specgauge.model.search.levels`), and a ratio of two arms does not depend on which blocks were slow.
+(`specgauge.model.search.levels`), and a ratio of two arms does not depend on which blocks were slow. Blocks that were
+timed apart, as a serving engine's runs are, have no such pace; they stay as they are.
 """
 
 from __future__ import annotations
@@ -17,7 +18,16 @@ from functools import cached_property
 
 import numpy as np
 
-from specgauge.model.arms import DISTURBED, DRAFT_ARMS, arm_names, is_prefill, round_arms, verify_gammas
+from specgauge.model.arms import (
+    APART,
+    DISTURBED,
+    DRAFT_ARMS,
+    arm_names,
+    is_prefill,
+    round_arm,
+    round_arms,
+    verify_gammas,
+)
 from specgauge.model.checks import FloatArray
 from specgauge.model.search.levels import level_blocks
 from specgauge.model.search.search import SEARCH_NOTE
@@ -26,6 +36,8 @@ from specgauge.sweeps.store.schema import JournalLine
 
 UNMEASURED = "unmeasured"
 NOT_YET = "not measured yet; run the same command again, it goes on where it stopped"
+NOT_IMPORTED = "the imported files hold no time of {arm} here; import a run of the engine that does beside them"
+"""As NOT_YET, of a run that another program measured."""
 _SEVERITY = ("failed", "killed", "oom", "skipped", UNMEASURED, "ok")
 
 
@@ -49,6 +61,8 @@ class ArmTimings:
     """Samples during which other programs took the processor."""
     blocks_as_taken_s: Mapping[int, FloatArray] = field(default_factory=dict)
     """At the pace they were taken at: by which the uncertainty of a figure in seconds goes."""
+    is_apart: bool = False
+    """Whether its blocks were timed apart from those of other arms."""
 
     @property
     def samples_s(self) -> FloatArray:
@@ -68,7 +82,7 @@ class ArmTimings:
 
 @dataclass(frozen=True, kw_only=True)
 class CellTimings:
-    """One planned cell and its arms; every planned arm is there, measured or not."""
+    """One planned cell and its arms; every planned arm is there, measured or not, and rounds that were timed whole."""
 
     cell: Cell
     arms: Mapping[str, ArmTimings]
@@ -94,17 +108,36 @@ class CellTimings:
             return None
         return float(np.median(decode.samples_s))
 
+    def is_whole(self, gamma: int) -> bool:
+        """Whether rounds of `gamma` were timed whole: their parts are then not needed."""
+        return round_arm(gamma) in self.arms
+
+    @property
+    def has_whole_rounds(self) -> bool:
+        """Whether rounds of some γ were timed whole."""
+        return any(self.is_whole(gamma) for gamma in self.gammas)
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether its arms were timed apart: by another program, which has no catch-up step of its own to show."""
+        return any(arm.is_apart for arm in self.arms.values())
+
     def trouble(self, gamma: int) -> tuple[str, str]:
         """(status, reason) of a round of `gamma`: that of its worst arm; ("ok", "") when all are measured."""
-        needed = [self.arms[name] for name in round_arms([gamma], catches_up=self.cell.catches_up)]
+        names = round_arms([gamma], catches_up=self.cell.catches_up and not self.is_apart)
+        if self.is_whole(gamma):
+            names = "decode", round_arm(gamma)
+        needed = [self.arms[name] for name in names]
         worst = min(needed, key=lambda arm: _SEVERITY.index(arm.status))
         return worst.status, "" if worst.status == "ok" else worst.reason
 
 
 def collect_timings(
-    cells: Iterable[Cell], gammas: tuple[int, ...], lines: Iterable[JournalLine]
+    cells: Iterable[Cell], gammas: tuple[int, ...], lines: Iterable[JournalLine], *, missing: str = NOT_YET
 ) -> tuple[CellTimings, ...]:
     """Sort journal lines into the planned cells; of lines about the same block the last counts.
+
+    missing: why an arm has no line, its name as {arm}.
 
     Raises:
         ValueError: samples of one block have different numbers of marks.
@@ -114,15 +147,16 @@ def collect_timings(
         latest.setdefault((line.cell, line.arm), {})[line.block] = line
     found = []
     for cell in cells:
-        names = arm_names(gammas, catches_up=cell.catches_up)
-        arms = {arm: _arm(arm, latest.get((cell.id, arm), {})) for arm in names}
+        names = [*arm_names(gammas, catches_up=cell.catches_up)]
+        names += [arm for arm in map(round_arm, gammas) if (cell.id, arm) in latest]
+        arms = {arm: _arm(arm, latest.get((cell.id, arm), {}), missing) for arm in names}
         found.append(CellTimings(cell=cell, arms=_at_one_pace(arms)))
     return tuple(found)
 
 
 def _at_one_pace(arms: Mapping[str, ArmTimings]) -> dict[str, ArmTimings]:
     """The arms of a cell as if the machine had kept one pace; prefills as taken, and an arm that stands alone."""
-    timed = {name: arm.blocks for name, arm in arms.items() if arm.blocks and not is_prefill(name)}
+    timed = {name: arm.blocks for name, arm in arms.items() if arm.blocks and not (is_prefill(name) or arm.is_apart)}
     level = level_blocks(timed) if len(timed) > 1 else {}
     return {name: replace(arm, blocks=level.get(name, arm.blocks)) for name, arm in arms.items()}
 
@@ -131,7 +165,7 @@ def _joined(blocks: Mapping[int, FloatArray]) -> FloatArray:
     return np.concatenate(list(blocks.values())) if blocks else np.empty((0, 1))
 
 
-def _arm(arm: str, lines: Mapping[int, JournalLine]) -> ArmTimings:
+def _arm(arm: str, lines: Mapping[int, JournalLine], missing: str) -> ArmTimings:
     measured = [line for _, line in sorted(lines.items()) if line.status == "ok" and line.samples_s]
     rest = [line for line in lines.values() if line.status != "ok" and SEARCH_NOTE not in line.notes]
     notes = [line for line in lines.values() if line.status != "ok" and SEARCH_NOTE in line.notes]
@@ -146,13 +180,14 @@ def _arm(arm: str, lines: Mapping[int, JournalLine]) -> ArmTimings:
         blocks_as_taken_s=blocks,
         first_call_s=first_call_s,
         disturbed=sum(int(line.notes.get(DISTURBED, 0)) for line in measured),
+        is_apart=any(APART in line.notes for line in measured),
     )
     if left_out is not None and all(line.block < left_out.block for line in measured):
         search = str(left_out.notes[SEARCH_NOTE])
         return replace(found, status="skipped", reason=left_out.reason or "", search=search)
     worst = min(rest, key=lambda line: _SEVERITY.index(line.status), default=None)
     if worst is None:
-        return found if measured else replace(found, status=UNMEASURED, reason=NOT_YET)
+        return found if measured else replace(found, status=UNMEASURED, reason=missing.format(arm=arm))
     reason = worst.reason or worst.status
     return (
         replace(found, reason=reason, ended_by=worst.status)

@@ -189,7 +189,7 @@ class Run:
         rows = [
             row
             for setting in run_settings(self._directory, {})
-            if setting.rounds is not None
+            if setting.rounds is not None and setting.rounds.by_prompt is not None
             for row in acceptance_rows(self.config, setting.key, setting.rounds, by, groups)
         ]
         if not rows:

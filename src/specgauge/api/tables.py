@@ -102,6 +102,7 @@ def acceptance_rows(
     groups: that of each prompt, by (pair, prompt); None where it has none.
     """
     result, precision = rounds.by_prompt, config.precision
+    assert result is not None, "counts have no prompts"
     key = {name: value for name, value in asdict(setting).items() if name != "mode"}
     found = [groups.get((setting.pair, number)) for number in rounds.acceptance.prompts]
     for group in dict.fromkeys(found):
