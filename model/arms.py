@@ -33,7 +33,14 @@ PLAIN, LOOP, GENERATE = "plain", "loop", "generate"
 OF_PLAIN = (LOOP, GENERATE)
 """What plain decoding itself is held against."""
 BASELINES = (PLAIN, *OF_PLAIN)
-TIMED = {"decode": "", "draft": "", "draft_catch_up": "", "verify": "gamma", "round": "gamma", **dict.fromkeys(PREFILL_ARMS, "")}
+TIMED = {
+    "decode": "",
+    "draft": "",
+    "draft_catch_up": "",
+    "verify": "gamma",
+    "round": "gamma",
+    **dict.fromkeys(PREFILL_ARMS, ""),
+}
 """The kinds of arms that are timed, each with what follows its colon."""
 DECODED = {**dict.fromkeys(BASELINES, ""), "speculate": "gamma", "adaptive": "policy"}
 """Those that are decoded end to end."""

@@ -5,9 +5,10 @@
     S(gamma)     = Omega(gamma) * T_decode / T_round      gamma = 0 is plain decoding, S = 1
 
 A_i is survival, C the draft chain, Delta_2 the catch-up after a full round, pi the probability that a round follows
-one in which some row accepted everything.  A round that was timed whole is T_round as it is.  No round is shorter than its verification: an epsilon below 0, which a fit
-gives where the costs were timed slowly, takes away at most C + pi * Delta_2.  These are computed nowhere else;
-`round_times_s` and `speedups` take `RoundCosts` and `Acceptance`, the others plain arrays.  Everything broadcasts.
+one in which some row accepted everything.  A round that was timed whole is T_round as it is.  No round is shorter than
+its verification: an epsilon below 0, which a fit gives where the costs were timed slowly, takes away at most
+C + pi * Delta_2.  These are computed nowhere else; `round_times_s` and `speedups` take `RoundCosts` and `Acceptance`,
+the others plain arrays.  Everything broadcasts.
 
     >>> omega = tokens_per_round_iid(0.8, 5)
     >>> t_round = round_time_s(t_draft_total_s=5 * 0.001614, t_verify_s=0.04108)

@@ -133,7 +133,8 @@ def _gaps(run: Run, lines: Sequence[JournalLine]) -> Iterator[WarningRow]:
     skipped = {line.axes["pair"] for line in lines} - tried
     for pair in planned_pairs(run.config):
         for sampling in run.config.sampling:
-            if pair.name not in skipped and not run.has_acceptance(pair.name, sampling.name):
+            is_there = run.has_acceptance(pair.name, sampling.name) or run.counts(pair.name, sampling.name)
+            if pair.name not in skipped and not is_there:
                 where = f"pair {pair.name} and sampling {sampling.name}"
                 yield gap("acceptance_missing", f"No acceptance has been recorded for {where}.")
     if lines and not ((run.path / PREDICTIONS).exists() and (run.path / RECOMMENDATION).exists()):

@@ -222,7 +222,9 @@ def next_step(answers: Recommendations) -> str:
         return "set validate.acceptance: null to have the real speed-up decoded"
     is_imported = any(entry.get("whole_rounds") for entry in known)
     if is_imported and any(entry["decision"] == "undecided" for entry in known):
-        return "import several runs of the engine at each batch size and γ, γ = 0 too, together: they decide what is open"
+        return (
+            "import several runs of the engine at each batch size and γ, γ = 0 too, together: they decide what is open"
+        )
     if not is_imported and all(answers.nearest_measured(entry) is None for entry in known):
         if codes & {"not_decoded", "out_of_time"}:
             return "run the same command again; it goes on with decoding end to end"

@@ -93,8 +93,7 @@ def measured_costs(cells: Iterable[CellTimings]) -> CostTable | None:
         for point, costs in found.items()
         if np.isfinite(costs.t_decode_s)
         and (
-            costs.t_round_s is not None
-            or all(np.isfinite(v).any() for v in (costs.t_verify_s, costs.t_draft_total_s))
+            costs.t_round_s is not None or all(np.isfinite(v).any() for v in (costs.t_verify_s, costs.t_draft_total_s))
         )
     }
     return cost_table(f"pair {cells[0].cell.pair}, mode {cells[0].cell.mode}", measured) if measured else None

@@ -243,7 +243,9 @@ class DecodedCells:
                 row |= {"speedup_predicted": predicted, "error": predicted / row["speedup_measured"] - 1.0}
         return row
 
-    def _acceptance(self, key: DecodedKey, recorded: RecordedRounds, by_prompt: RenewalResult, gamma: int) -> dict[str, Any]:
+    def _acceptance(
+        self, key: DecodedKey, recorded: RecordedRounds, by_prompt: RenewalResult, gamma: int
+    ) -> dict[str, Any]:
         rounds = self.rounds[key]  # those of a policy end where it expects a rejection, and would be a chosen few
         of_policies = [arm for arm in rounds["arm"].unique() if Arm.parse(arm).policy is not None]
         error = acceptance_error(

@@ -64,8 +64,8 @@ def _no_rounds(pair: str, cells: Sequence[CellTimings]) -> Iterator[WarningRow]:
         cell, gamma = missing[0]
         yield WarningRow(
             code="rounds_missing",
-            message=f"pair {pair}: no time of a round in {len(missing)} of {len(cells) * len(cell.gammas)} points of γ, "
-            f"first γ = {gamma}, {point_text(cell.cell)}: {cell.trouble(gamma)[1]}",
+            message=f"pair {pair}: no time of a round in {len(missing)} of {len(cells) * len(cell.gammas)} points of "
+            f"γ, first γ = {gamma}, {point_text(cell.cell)}: {cell.trouble(gamma)[1]}",
             remedy="only γ with times at that point compete there; import runs at the others to have them compared",
         )
 

@@ -20,7 +20,7 @@ from typing import Any, Self
 import numpy as np
 
 from specgauge.model.acceptance.acceptance import Acceptance
-from specgauge.model.arms import verify_arm
+from specgauge.model.arms import round_arm, verify_arm
 from specgauge.model.checks import FloatArray, finite_or_none
 from specgauge.model.decision import OPTIMISTIC
 from specgauge.model.settings import Provenance
@@ -278,6 +278,7 @@ def _medians(cell: CellTimings, gamma: int) -> dict[str, float | None]:
         "t_draft_total_s": median("draft", gamma - 1),
         "t_draft_catch_up_s": catch_up,
         "t_verify_s": median(verify_arm(gamma)),
+        "t_round_s": median(round_arm(gamma)) if cell.is_whole(gamma) else None,
     }
 
 

@@ -36,7 +36,7 @@ from specgauge.sweeps.store.schema import JournalLine
 
 UNMEASURED = "unmeasured"
 NOT_YET = "not measured yet; run the same command again, it goes on where it stopped"
-NOT_IMPORTED = "the imported files hold no time of {arm} here; import a run of the engine that does beside them"
+NOT_IMPORTED = "the imported files hold no time of {arm} here"
 """As NOT_YET, of a run that another program measured."""
 _SEVERITY = ("failed", "killed", "oom", "skipped", UNMEASURED, "ok")
 
@@ -129,6 +129,11 @@ class CellTimings:
             names = "decode", round_arm(gamma)
         needed = [self.arms[name] for name in names]
         worst = min(needed, key=lambda arm: _SEVERITY.index(arm.status))
+        if self.is_apart and worst.status == UNMEASURED:
+            is_plain = self.arms["decode"].status == UNMEASURED
+            return UNMEASURED, NOT_IMPORTED.format(
+                arm="plain decoding (γ = 0)" if is_plain else f"rounds at γ = {gamma}"
+            )
         return worst.status, "" if worst.status == "ok" else worst.reason
 
 

@@ -459,8 +459,8 @@ class RecommendationRow(CellRow):
     speedup_predicted: Interval
     p_gamma_best: Number | None = None
     expected_loss: Number | None
-    whole_rounds: Flag = False
-    """Whether rounds were timed whole: ε is in them, unknown or not."""
+    whole_rounds: Flag | None = None
+    """Whether rounds were timed whole: ε is in them, unknown or not; None of an earlier release, as of False."""
     p_speculation_pays: Number | None = None
     t_overhead_s: Number | None = None
     t_decode_s: Number | None
