@@ -23,8 +23,6 @@ from functools import cache
 DRAFT_ARMS = ("draft", "draft_catch_up", "prefill_draft")
 """Timed arms that run the draft; all others run the target, those that speculate both."""
 PREFILL_ARMS = ("prefill_target", "prefill_draft")
-DISTURBED = "disturbed"
-"""The note of a block on how many of its samples other programs disturbed."""
 APART = "apart"
 """The note of a block that was timed apart from those of other arms, as one run of a serving engine is."""
 PREFILL_BLOCKS = 5

@@ -19,6 +19,7 @@ the others plain arrays.  Everything broadcasts.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -172,6 +173,14 @@ def round_times_s(costs: RoundCosts, acceptance: Acceptance, *, batch_size: Arra
         catch_up_s = follows * costs.t_draft_catch_up_s[..., np.newaxis]
     parts = costs.t_draft_total_s, catch_up_s, costs.t_verify_s, costs.t_overhead_s
     return _positive(_round_time_s(*parts, costs.t_round_s))
+
+
+def is_verification_alone(costs: RoundCosts, acceptance: Acceptance, *, batch_size: ArrayLike = 1) -> BoolArray:
+    """Whether a round takes its verification alone, (…, G): an epsilon below 0 would take away more than its drafts."""
+    if costs.t_overhead_s is None:
+        return np.zeros(costs.t_verify_s.shape, dtype=np.bool_)
+    parts_s = round_times_s(replace(costs, t_overhead_s=None), acceptance, batch_size=batch_size)
+    return np.asarray(parts_s + costs.t_overhead_s < costs.t_verify_s, dtype=np.bool_)
 
 
 def speedups(costs: RoundCosts, acceptance: Acceptance, *, batch_size: ArrayLike = 1) -> FloatArray:
