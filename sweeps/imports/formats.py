@@ -14,7 +14,16 @@ from pathlib import Path
 
 from specgauge.configs.errors import did_you_mean
 from specgauge.configs.reading import check_regular
-from specgauge.sweeps.imports import table, vllm_bench, vllm_metrics
+from specgauge.sweeps.imports import (
+    acceptance_files,
+    aiperf,
+    llama_cpp,
+    sglang,
+    table,
+    vllm_bench,
+    vllm_metrics,
+    vllm_requests,
+)
 from specgauge.sweeps.imports.engine_run import Format, Given, Imported, digest
 from specgauge.sweeps.imports.files import IMPORT_BYTES, refuse_twice
 
@@ -24,9 +33,16 @@ FORMATS: tuple[Format, ...] = (
     Format(
         name="table",
         engine="table",
-        about="our own CSV: a row for each gamma, batch size and context",
+        about="our own CSV: a row for each γ, batch size and context",
         read=table.read_table,
         matches=table.is_table,
+    ),
+    Format(
+        name="aiperf",
+        engine="aiperf",
+        about="records of AIPerf, profile_export.jsonl: a line a request, a file a run",
+        read=aiperf.read_records,
+        matches=aiperf.is_records,
     ),
     Format(
         name="vllm-metrics",
@@ -38,10 +54,80 @@ FORMATS: tuple[Format, ...] = (
     Format(
         name="vllm-bench",
         engine="vllm",
-        about="results of `vllm bench serve`, a JSON file a run, or folders of `vllm bench sweep serve`",
+        about="results of `vllm bench serve`, a file a run, or folders of `vllm bench sweep serve`",
         read=vllm_bench.read_bench,
         matches=vllm_bench.is_bench,
         takes_folders=True,
+    ),
+    Format(
+        name="vllm-requests",
+        engine="vllm",
+        about="answers with per-request metrics, JSON or streams: a file a run",
+        read=vllm_requests.read_answers,
+        matches=vllm_requests.is_answer,
+    ),
+    Format(
+        name="sglang-bench",
+        engine="sglang",
+        about="JSON lines of bench_speculative.py: a line a run",
+        read=sglang.read_bench,
+        matches=sglang.is_bench,
+    ),
+    Format(
+        name="sglang-requests",
+        engine="sglang",
+        about="answers with meta_info: a file a run",
+        read=sglang.read_meta_info,
+        matches=sglang.is_meta_info,
+    ),
+    Format(
+        name="sglang-metrics",
+        engine="sglang",
+        about="scrapes of /metrics: BEFORE AFTER, with --gamma",
+        read=sglang.read_scrapes,
+        matches=sglang.is_scrape,
+    ),
+    Format(
+        name="llama-bench",
+        engine="llama.cpp",
+        about="llama-bench -o json or jsonl: T_decode, T_verify, and the draft model beside it",
+        read=llama_cpp.read_bench,
+        matches=llama_cpp.is_bench,
+    ),
+    Format(
+        name="llama-batched-bench",
+        engine="llama.cpp",
+        about="llama-batched-bench --output-format jsonl: T_decode by batch size",
+        read=llama_cpp.read_batched_bench,
+        matches=llama_cpp.is_batched_bench,
+    ),
+    Format(
+        name="llama-server",
+        engine="llama.cpp",
+        about="answers of llama-server with timings: a file a run",
+        read=llama_cpp.read_answers,
+        matches=llama_cpp.is_answer,
+    ),
+    Format(
+        name="speed-bench",
+        engine="speed-bench",
+        about="acceptance_rate.json: acceptance alone",
+        read=acceptance_files.read_speed_bench,
+        matches=acceptance_files.is_speed_bench,
+    ),
+    Format(
+        name="spec-bench",
+        engine="spec-bench",
+        about="answers of Spec-Bench, a line a question: a file a run",
+        read=acceptance_files.read_spec_bench,
+        matches=acceptance_files.is_spec_bench,
+    ),
+    Format(
+        name="golden",
+        engine="golden",
+        about="golden acceptance lengths, YAML: acceptance alone",
+        read=acceptance_files.read_golden,
+        matches=acceptance_files.is_golden,
     ),
 )
 

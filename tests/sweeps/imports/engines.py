@@ -182,9 +182,159 @@ def table_file(folder: Path) -> list[Path]:
     return [written(folder / "runs.csv", header + "".join(lines))]
 
 
+def shares(gamma: int) -> list[Counts]:
+    """The counts of a run by request: 128 of them, whose sums are the run's."""
+    own = counts(gamma)
+
+    def share(total: int, request: int) -> int:
+        return total * (request + 1) // 128 - total * request // 128
+
+    return [
+        Counts(
+            rounds=own.rounds // 128,
+            accepted_by_position=tuple(share(accepted, request) for accepted in own.accepted_by_position),
+        )
+        for request in range(128)
+    ]
+
+
+def acceptance(gamma: int, own: Counts) -> dict[str, Any]:
+    """What AIPerf and vLLM tell of a request's rounds."""
+    return {
+        "mean_acceptance_length": own.tokens / own.rounds,
+        "draft_acceptance_rate": own.accepted / (gamma * own.rounds),
+        "acceptance_histogram": own.histogram,
+        "num_accepted_draft_tokens": own.accepted,
+        "num_draft_tokens": gamma * own.rounds,
+        "num_spec_steps": own.rounds,
+        "num_spec_tokens": gamma,
+    }
+
+
+def aiperf_records(batch_size: int, gamma: int, noise: float) -> str:
+    """Requests in as many lanes as the batch is wide, one after the other."""
+    lines, lanes = [], [0.0] * batch_size
+    for request, own in enumerate(shares(gamma)):
+        latency_s = 0.05 + own.rounds * t_round_s(batch_size, gamma) * noise
+        lane = request % batch_size
+        start_s, lanes[lane] = lanes[lane], lanes[lane] + latency_s
+        record: dict[str, Any] = {
+            "metadata": {
+                "x_request_id": str(request),
+                "request_start_ns": round(start_s * 1e9),
+                "request_end_ns": round((start_s + latency_s) * 1e9),
+                "benchmark_phase": "profiling",
+                "was_cancelled": False,
+            },
+            "metrics": {
+                "request_latency": {"value": 1e3 * latency_s, "unit": "ms"},
+                "time_to_first_token": {"value": 50.0, "unit": "ms"},
+                "output_sequence_length": {"value": own.tokens + 1, "unit": "tokens"},
+                "input_sequence_length": {"value": PROMPT_TOKENS, "unit": "tokens"},
+            },
+            "error": None,
+        }
+        if gamma:
+            mapping = acceptance(gamma, own)
+            mapping["acceptance_histogram"] = {str(key): one for key, one in enumerate(own.histogram)}
+            record["spec_decode_acceptance"] = {"engine": "vllm", **mapping}
+        lines.append(json.dumps(record))
+    return "\n".join(lines) + "\n"
+
+
+def vllm_answers(batch_size: int, gamma: int, noise: float) -> list[dict[str, Any]]:
+    return [
+        {
+            "object": "text_completion",
+            "model": "big",
+            "choices": [],
+            "system_fingerprint": "vllm-0.32.0-9cce4504",
+            "usage": {"prompt_tokens": PROMPT_TOKENS, "completion_tokens": own.tokens + 1},
+            "metrics": {
+                "generation_time_ms": 1e3 * own.rounds * t_round_s(batch_size, gamma) * noise,
+                "speculative_decoding": acceptance(gamma, own) if gamma else None,
+            },
+        }
+        for own in shares(gamma)
+    ]
+
+
+def sglang_line(batch_size: int, gamma: int, noise: float) -> str:
+    own, step_s = counts(gamma), t_round_s(batch_size, gamma) * noise
+    length = own.tokens / own.rounds
+    return json.dumps(
+        {
+            "batch_size": batch_size,
+            "steps": gamma,
+            "topk": min(gamma, 1),
+            "num_draft_tokens": gamma + 1 if gamma else 0,
+            "acc_length": length,
+            "step_time": step_s,
+            "speed": length / step_s,
+            "completion_tokens": own.tokens,
+        }
+    )
+
+
+def sglang_answers(gamma: int) -> list[dict[str, Any]]:
+    return [
+        {
+            "text": "",
+            "meta_info": {
+                "prompt_tokens": PROMPT_TOKENS,
+                "completion_tokens": own.tokens,
+                "e2e_latency": 1.0,
+                "spec_verify_ct": own.rounds,
+                "spec_accept_length": own.tokens / own.rounds,
+                "spec_num_correct_drafts": own.accepted,
+                "spec_num_proposed_drafts": gamma * own.rounds,
+                "spec_correct_drafts_histogram": own.histogram,
+            },
+        }
+        for own in shares(gamma)
+    ]
+
+
+def llama_answers(batch_size: int, gamma: int, noise: float) -> list[dict[str, Any]]:
+    found = []
+    for own in shares(gamma):
+        seconds = own.rounds * t_round_s(batch_size, gamma) * noise
+        drafts = {"draft_n": gamma * own.rounds, "draft_n_accepted": own.accepted} if gamma else {}
+        timings = {
+            "prompt_n": PROMPT_TOKENS,
+            "prompt_ms": 50.0,
+            "predicted_n": own.tokens + 1,
+            "predicted_ms": 1e3 * seconds,
+        }
+        found.append({"model": "big.gguf", "choices": [], "timings": timings | drafts})
+    return found
+
+
+def by_run(folder: Path, ending: str, write: Any) -> list[Path]:
+    """A file for each batch size, γ and repetition, of what `write` makes."""
+    return [
+        written(folder / f"b{batch_size:03}-g{gamma}-{number}.{ending}", write(batch_size, gamma, noise))
+        for batch_size in BATCH_SIZES
+        for gamma in GAMMAS
+        for number, noise in enumerate(NOISE)
+    ]
+
+
+def sglang_file(folder: Path) -> list[Path]:
+    lines = [sglang_line(size, gamma, noise) for size in BATCH_SIZES for gamma in GAMMAS for noise in NOISE]
+    return [written(folder / "bench.jsonl", "\n".join(lines) + "\n")]
+
+
 MADE = {
     "table": table_file,
+    "aiperf": lambda folder: by_run(folder, "jsonl", aiperf_records),
     "vllm-metrics": scrape_files,
     "vllm-bench": bench_files,
+    "vllm-requests": lambda folder: by_run(folder, "json", vllm_answers),
+    "sglang-bench": sglang_file,
+    "llama-server": lambda folder: by_run(folder, "json", llama_answers),
 }
 """Files of the made engine at every batch size and γ, three runs each, by format."""
+BATCHES_TO_SAY = tuple(size for size in BATCH_SIZES for _ in GAMMAS for _ in NOISE)
+"""The batch size of every run, for formats that do not tell it."""
+SAID = {"vllm-requests": BATCHES_TO_SAY, "llama-server": BATCHES_TO_SAY}

@@ -12,7 +12,17 @@ from specgauge.sweeps.imports.write import Names, write_import
 from specgauge.sweeps.recommend import recommend
 from specgauge.sweeps.sources import cost_source
 from specgauge.sweeps.store.rundir import Run
-from tests.sweeps.imports.engines import BATCH_SIZES, GAMMAS, MADE, best, omega, speedup, sweep_folder, t_round_s
+from tests.sweeps.imports.engines import (
+    BATCH_SIZES,
+    GAMMAS,
+    MADE,
+    SAID,
+    best,
+    omega,
+    speedup,
+    sweep_folder,
+    t_round_s,
+)
 
 SOURCES = {**{name: (name, write) for name, write in MADE.items()}, "sweep": ("vllm-bench", sweep_folder)}
 
@@ -21,7 +31,8 @@ def imported(folder: Path, name: str, write: Callable[[Path], list[Path]]) -> Ru
     files = write(folder / "files")
     form = find_format(name)
     assert guess(files) is form
-    write_import(folder / "run", form, files, read(form, files, Given()), Names())
+    given = Given(batch_size=SAID.get(name, ()))
+    write_import(folder / "run", form, files, read(form, files, given), Names())
     return Run.open(folder / "run")
 
 
