@@ -55,6 +55,7 @@ _ARMS = {
     "draft": "C(γ_max), draft chain",
     "draft_catch_up": "first draft step, two tokens",
     "verify": "T_verify({})",
+    "round": "T_round({}), whole",
     "prefill_target": "prefill, target",
     "prefill_draft": "prefill, draft",
 }

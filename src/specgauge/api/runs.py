@@ -188,7 +188,7 @@ class Run:
         prompts = prompt_rows(self.path)
         rows: list[dict[str, Any]] = []
         for setting in run_settings(self._directory, {}):
-            if setting.rounds is None:
+            if setting.rounds is None or setting.rounds.by_prompt is None:
                 continue
             key = {name: value for name, value in asdict(setting.key).items() if name != "mode"}
             groups = {one.prompt: getattr(one, by) for one in prompts if one.pair == setting.key.pair}
