@@ -47,6 +47,8 @@ if TYPE_CHECKING:
     from specgauge.model.policies.policy import GammaPolicy
 
 VALIDATION_SECONDS = "validate.max_seconds"
+RETAKEN_SHARE = 1 / 3
+"""Of the seconds of a cell, what decoding disturbed blocks again may take."""
 NO_COSTS = "it is tuned on the costs of a round, and no round was timed here"
 FEW_PROMPTS = "it is tuned on other prompts than it decodes: record acceptance of at least two"
 
@@ -278,6 +280,8 @@ class Validation:
         self._tuner: PolicyTuner | None = None
         self._benches: dict[DecodedKey, _Bench] = {}
         self._reasons = session.outcome.validation_reasons
+        self._spare_s: dict[DecodedKey, float] = {}
+        """Seconds of each cell that disturbed blocks may still be decoded again for."""
 
     def check(self, loaded: LoadedPair) -> None:
         """Raise ValueError where a context leaves no room for the texts in the target."""
@@ -308,6 +312,8 @@ class Validation:
         least = kept + sum(not log.has(key, 0) for key in blocks)
         limits = Limits(work_s=self._left_s(log), wall_s=self._session.deadline.left_s, least=least)
         self._progress.start(f"decoding end to end, {pair}", total, done=kept, limits=limits)
+        spare_s = RETAKEN_SHARE * min(self._left_s(log), self._session.deadline.left_s) / max(len(cells), 1)
+        self._spare_s = {cell.key: spare_s for cell in cells}
         cut = 0
         for block in range(max(map(len, blocks.values()), default=0)):
             order = np.random.default_rng((self._config.seed, block)).permutation(len(cells))
@@ -424,12 +430,14 @@ class Validation:
             repetition=batch.repetition,
             policies=own.policies(batch.half),
             window=max(self._config.grid.gamma),
+            spare_s=self._spare_s[cell.key],
         )
         if was_interleaved and not own.bench.interleaves:
             self._progress.say(
                 f"{cell.label}: no memory for the caches of all arms at once; they run one after another"
             )
         found = [runs[arm] for arm in arms]
+        self._spare_s[cell.key] -= next((one.retaken_s for run in found for one in run.requests), 0.0)
         log.append(
             cell.key,
             block,

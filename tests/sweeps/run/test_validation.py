@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -398,3 +399,17 @@ def test_the_first_blocks_of_every_cell_have_them(limit: int, tmp_path: Path, be
     requests, _ = read_decoded(tmp_path / "run")
     found = {point: sorted(rows["arm"]) for point, rows in requests.groupby(["start_context", "block"])}
     assert found == {(s, block): sorted(ARMS if block < limit else FEW) for s in (64, 65) for block in range(4)}
+
+
+def test_decoding_again_comes_out_of_a_third_of_the_seconds_of_a_cell(tmp_path: Path, bench: FakeBench) -> None:
+    """Four cells of 300 s each; what a block was decoded again for is no longer there for the next."""
+    bench.retaken_s = 8.0
+    decode(tmp_path / "run", config(max_seconds=1200))
+    spare_s: dict[tuple[int, int], list[float]] = {}
+    for (point, _), left_s in zip(blocks_of(bench), bench.spare_s, strict=True):
+        spare_s.setdefault(point, []).append(left_s)
+    blocks = {1: [100.0, 92.0, 84.0, 76.0], 2: [100.0, 92.0]}
+    assert spare_s == {point: pytest.approx(blocks[point[0]]) for point in POINTS}
+    bench.spare_s.clear()
+    decode(tmp_path / "unlimited", config(max_seconds=None))
+    assert set(bench.spare_s) == {math.inf}
