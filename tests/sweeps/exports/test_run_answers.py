@@ -112,7 +112,10 @@ def test_one_prompt_decides_nothing(tmp_path: Path) -> None:
     found = answers(run)
     assert [(one.gamma, one.verdict) for one in found.ranges] == [(0, "undecided")]
     assert found.points[0].label == ("batch 1: γ 0, undecided: one block or one prompt says nothing about others")
-    with pytest.raises(ValueError, match=r"nothing to export, batch 1: .*; --undecided gamma exports what is open"):
+    with pytest.raises(
+        ValueError,
+        match=r"nothing to export, speculation pays at no batch size; batch 1: .*; --undecided gamma exports what is ",
+    ):
         _ = found.largest_gamma
     chosen = answers(run, undecided="gamma").points[0]
     assert chosen.gamma > 0
@@ -158,5 +161,8 @@ class TestDraftRules:
             answers(run, draft_sampling="gredy")
 
     def test_a_greedy_target_makes_all_rules_alike(self, tmp_path: Path) -> None:
-        assert answers(made(tmp_path, config((1,)))).rules_differ is False
+        run = made(tmp_path, config((1,)))
+        found = answers(run, GREEDY)
+        assert (found.rules_differ, found.draft_sampling) == (False, "same")
+        assert answers(run, GREEDY, draft_sampling="greedy").points == found.points
         assert answers(made(tmp_path / "t1", config((1,), **T1))).rules_differ is True
