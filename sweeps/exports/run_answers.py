@@ -129,7 +129,8 @@ def _setting(
     if draws not in drafts and setting.texts is None:
         raise ValueError(
             f"{run.path}: no drafts were recorded from which {draws} ones could be answered, only "
-            f"{' and '.join(drafts)} ones; record both with `specgauge run … --set draft_sampling=[same,greedy]`"
+            f"{' and '.join(drafts)} ones; record both with `specgauge run … --set draft_sampling=[same,greedy]`, or "
+            "import runs of an engine that drafts so"
         )
     return setting, analysed
 
@@ -145,7 +146,8 @@ def _known_points(
         estimate = analysed.estimate(setting, cell)
         if estimate is None or acceptance is None:
             status, why = cell.trouble(cell.gammas[0])
-            reason = setting.reason or (f"{status}: {why}" if status != "ok" else "no text is long enough")
+            missing = "no text is long enough" if acceptance is not None else setting.reason
+            reason = missing if status == "ok" else f"{status}: {why}"
             warnings.append(f"batch size {size} is not known ({reason})")
             continue
         known = KnownPoint(
