@@ -199,7 +199,9 @@ def plan(
     ] = False,
     alpha: Alpha = None,
     rates: Annotated[str | None, _option("P(the first i drafts are accepted), never rising.", "A1,A2,…")] = None,
-    survival_of: Annotated[Path | None, _option("Acceptance recorded in this run directory.", "RUN", callback=at_home)] = None,
+    survival_of: Annotated[
+        Path | None, _option("Acceptance recorded in this run directory.", "RUN", callback=at_home)
+    ] = None,
     pair: Annotated[str | None, _option("Of --survival-of, where it has several.", "NAME")] = None,
     sampling: Annotated[str | None, _option("Of --survival-of, where it has several.", "NAME")] = None,
     acceptance_lengths: Annotated[
@@ -222,8 +224,10 @@ def plan(
     ] = None,
     launch_of: Annotated[str | None, _option("With --calibrate: borrow this entry's launch cost.", "ENTRY")] = None,
     source: Annotated[str | None, _option("With --out: where the times are from.", "TEXT")] = None,
-    out: Annotated[Path | None, _option("With --calibrate: write the --hardware entry, calibrated.", "FILE")] = None,
-    html: Annotated[Path | None, _option("Also write a page with the map.", "FILE")] = None,
+    out: Annotated[
+        Path | None, _option("With --calibrate: write the --hardware entry, calibrated.", "FILE", callback=at_home)
+    ] = None,
+    html: Annotated[Path | None, _option("Also write a page with the map.", "FILE", callback=at_home)] = None,
     as_json: AsJson = False,
 ) -> None:
     """Foretell whether speculation pays, where and with which gamma, before there is a machine.
@@ -244,14 +248,9 @@ def plan(
         fit = Fit(hardware=hardware, launch_of=launch_of, source=source, out=out, draft_window=draft_window)
         _calibrate(calibrate, alias or (), by, fit, forms=forms, dtype=dtype, tensor_parallel=tensor_parallel)
         return
-<<<<<<< HEAD
     if target is None or hardware is None:
-        raise ValueError("plan: expected --target and --hardware, or --calibrate FILE, got too little")
-=======
-    if target is None or hardware is None or alpha is None:
-        needed = {"--target": target, "--hardware": hardware, "--alpha": alpha}
+        needed = {"--target": target, "--hardware": hardware}
         raise _missing("plan", needed, PLAN_EXAMPLE, "--calibrate FILE to hold a roofline against measured times")
->>>>>>> main
     _refuse_others(line, "--target", PLAN_OPTIONS)
     given = {"alpha": alpha, "rates": rates}
     if survival_of is not None:
