@@ -16,8 +16,10 @@ def write_settings(settings: Settings, out: Path) -> list[Path]:
         ValueError: `out` cannot be a file, or holds what a run measured.
         StorageError: the disk refused a write; an older file stays.
     """
-    beside = out.with_name(f"{out.name}.txt")
-    files = {out: settings.text} if settings.comment is not None else {out: settings.content, beside: settings.header}
+    _refuse(out)
+    files = {out: settings.text}
+    if settings.comment is None:
+        files[out.with_name(f"{out.name}.txt")] = settings.header
     for path in files:
         _refuse(path)
     for path, text in files.items():
