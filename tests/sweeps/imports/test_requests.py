@@ -48,7 +48,7 @@ def test_marginal_counts_are_made_of_the_histogram() -> None:
         3,
         2,
         1,
-    )  # .75, .5, .25 of the rounds: marginal; conditional is .75, .667, .5
+    )  # .75, .5, .25, marginal; conditional: .75, .667, .5
 
 
 def test_a_mapping_is_a_histogram_too() -> None:
@@ -85,7 +85,7 @@ def test_a_gamma_that_changes_is_told_apart_by_steps() -> None:
         ({"mean_acceptance_length": 0.9}, "expected at least 1, the bonus included, got 0.9"),
         ({"num_spec_tokens": 2}, "expected at most 2 drafts accepted in a round of gamma 2, got 3"),
         ({"num_spec_tokens": None, "num_draft_tokens": 10}, "expected a whole gamma from 0 to 64, got 2.5"),
-        ({"num_spec_tokens": None, "num_draft_tokens": None}, "expected num_spec_tokens or num_draft_tokens, got neither"),
+        ({"num_spec_tokens": None, "num_draft_tokens": None}, "expected num_spec_tokens or num_draft_tokens, got"),
         ({"acceptance_histogram": {"one": 4}}, "expected counts by accepted drafts 0, 1, …, got the key 'one'"),
         ({"per_step_drafted": [3, 2], "per_step_accepted": [1]}, "of one length, got 2 and 1"),
         ({"num_spec_steps": -1}, "expected a number of at least 0, got -1"),
@@ -93,7 +93,7 @@ def test_a_gamma_that_changes_is_told_apart_by_steps() -> None:
     ],
 )  # fmt: skip
 def test_requests_that_contradict_themselves_are_refused(changes: dict[str, Any], told: str) -> None:
-    with pytest.raises(ValueError, match="^it") as error:
+    with pytest.raises(ValueError, match=r"^it") as error:
         counts_of(record(**changes), None)
     assert told in str(error.value)
 
