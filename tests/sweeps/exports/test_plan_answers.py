@@ -45,7 +45,7 @@ def document() -> dict[str, Any]:
         "draft": {"name": "llama-3.2-1b", "kind": "model"},
         "acceptance": {"source": "alpha", "alpha": 0.78},
         "confidence": 0.9,
-        "points": [point(16, 1024, 0), point(2, 1024, 2), point(2, 8192, 1), point(64, 1024, 1)],
+        "points": [point(16, 1024, 1), point(2, 1024, 1), point(2, 8192, 1), point(64, 1024, 1)],
         "contexts": [
             {"context": 1024, "schedule": schedule},
             {"context": 8192, "schedule": [{"first": 2, "last": 2, "gamma": 1}]},
