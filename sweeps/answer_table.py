@@ -175,10 +175,13 @@ def verdict(entry: Entry) -> str:
     return "conflict" if is_conflict(entry) else _VERDICTS[entry["decision"]]
 
 
+def rank(code: str) -> int:
+    """Where a warning of this code stands among others, from 0, the heaviest."""
+    return WEIGHTS.index(code) if code in WEIGHTS else len(WEIGHTS)
+
+
 def _warnings(answers: Recommendations, every_warning: bool) -> Iterator[str]:
-    ordered = sorted(
-        answers.warnings, key=lambda one: WEIGHTS.index(one["code"]) if one["code"] in WEIGHTS else len(WEIGHTS)
-    )
+    ordered = sorted(answers.warnings, key=lambda one: rank(one["code"]))
     shown = ordered if every_warning else ordered[:SHOWN_WARNINGS]
     for warning in shown:
         yield f"warning: {printable(warning['message'])} → {printable(warning['remedy'])}"

@@ -63,7 +63,7 @@ class Commands:
         return [*(row["speedup"] for row in document["rows"]), document["at_recommended"]["limits"]["perfect_draft"]]
 
     def plan(self) -> list[float]:
-        (row,) = self.json("plan", *PLAN)["rows"]
+        (row,) = self.json("plan", *PLAN)["points"]
         return [entry["speedup"] for entry in (row, *row["by_gamma"])]
 
     def recommend(self, *options: str) -> list[float]:

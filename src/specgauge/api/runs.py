@@ -27,13 +27,13 @@ from specgauge.api.tables import (
     answer_row,
     comparison_rows,
     html_text,
-    latex_text,
     shown_answers,
     table_of,
 )
 from specgauge.configs.errors import did_you_mean
 from specgauge.configs.reading import expanded
 from specgauge.model.checks import finite_or_none, whole_numbers
+from specgauge.reports.copying import latex_text
 from specgauge.sweeps.analysis.cell_estimate import acceptance_by_group
 from specgauge.sweeps.analysis.predictions import standing
 from specgauge.sweeps.analysis.settings import NO_ACCEPTANCE, run_settings
@@ -188,7 +188,7 @@ class Run:
         prompts = prompt_rows(self.path)
         rows: list[dict[str, Any]] = []
         for setting in run_settings(self._directory, {}):
-            if setting.rounds is None:
+            if setting.rounds is None or setting.rounds.by_prompt is None:
                 continue
             key = {name: value for name, value in asdict(setting.key).items() if name != "mode"}
             groups = {one.prompt: getattr(one, by) for one in prompts if one.pair == setting.key.pair}
