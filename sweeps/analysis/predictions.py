@@ -44,7 +44,7 @@ from specgauge.sweeps.analysis.warnings import (
 from specgauge.sweeps.plan import chains, plan_cells, planned_pairs
 from specgauge.sweeps.store.derived import stands, write_answers
 from specgauge.sweeps.store.rows import columns, plain, readable, write_csv
-from specgauge.sweeps.store.rundir import PREDICTIONS, VALIDATION, Run
+from specgauge.sweeps.store.rundir import CELLS, PREDICTIONS, VALIDATION, Run
 from specgauge.sweeps.store.schema import DecodedKey, PredictionRow, RecommendationRow, ValidationRow, WarningRow
 from specgauge.sweeps.store.tables import read_tuned
 
@@ -92,7 +92,8 @@ class AnalysedRun:
         if seed is not None:
             run = replace(run, config=run.config.model_copy(update={"seed": seed}))
         missing = NOT_IMPORTED if run.is_imported else NOT_YET
-        cells = collect_timings(plan_cells(run.config), run.config.grid.gamma, run.journal(), missing=missing)
+        lines = run.journal() if (run.path / CELLS).exists() else ()
+        cells = collect_timings(plan_cells(run.config), run.config.grid.gamma, lines, missing=missing)
         decoded = DecodedCells.read(run, cells, settings)
         return cls(run=run, cells=cells, settings=settings, decoded=decoded, reasons=reasons)
 
