@@ -40,6 +40,7 @@ SLOW_BASELINE = 0.95
 LARGE_COST_ERROR = 0.08
 CLEARLY = 0.02
 """How far from 1 a predicted S says that speculation pays, or does not."""
+VALIDATION_SECONDS = "validate.max_seconds"
 _IN_FLOAT32 = "load both models in float32; if it stays, report it as a bug with the run directory"
 
 _Row = Mapping[str, Any]
@@ -281,12 +282,16 @@ def decision_warnings(decisions: Sequence[_Row]) -> Iterator[WarningRow]:
 
 
 def left_out_warnings(left_out: Mapping[str, str]) -> Iterator[WarningRow]:
-    """Warnings about what the run's seconds left no time for, by pair."""
-    for pair, label in left_out.items():
+    """What there was no time for, by pair, in one line."""
+    if left_out:
+        own = all(label.endswith(f"({VALIDATION_SECONDS})") for label in left_out.values())
+        remedy = "it goes on where it stopped; or raise limits.run_seconds, or the limit named"
         yield WarningRow(
             code="out_of_time",
-            message=f"pair {pair}: its share of limits.run_seconds left no time for: {label}",
-            remedy="run the same command again, it goes on where it stopped; or raise limits.run_seconds",
+            message=f"no time was left for {'; '.join(f'pair {pair}: {label}' for pair, label in left_out.items())}",
+            remedy=f"raise {VALIDATION_SECONDS} and run the same command again, which goes on"
+            if own
+            else f"run the same command again, {remedy}",
         )
 
 
@@ -310,8 +315,7 @@ def decoding_warnings(rows: Sequence[_Row], reasons: Mapping[tuple[str, str], st
         yield WarningRow(
             code="not_decoded",
             message=f"pair {pair}: {cells} decoded in part or not at all, first {label}: {reason}",
-            remedy="where time ran out, raise validate.max_seconds or limits.run_seconds, else see to the reason; then "
-            "run the same command again, which goes on",
+            remedy="see to the reason, then run the same command again, which goes on",
         )
     for pair in dict.fromkeys(row["pair"] for row in rows):
         yield from _pair_warnings([row for row in rows if row["pair"] == pair])

@@ -23,9 +23,10 @@ from specgauge.sweeps.estimate import check_contexts
 from specgauge.sweeps.model_sizes import read_sizes
 from specgauge.sweeps.plan import planned_pairs
 from specgauge.sweeps.recommend import recommend
+from specgauge.sweeps.run.budget import RUN_SECONDS, Deadline
 from specgauge.sweeps.run.pair import PairRun, prepare_machine
 from specgauge.sweeps.run.progress import progress_to
-from specgauge.sweeps.run.session import ALL_MISSING, RUN_SECONDS, Deadline, PairOutcome, Session, warning_of
+from specgauge.sweeps.run.session import ALL_MISSING, PairOutcome, Session, warning_of
 from specgauge.sweeps.run.worker import measure_apart
 from specgauge.sweeps.store.rundir import ENVIRONMENT, Run
 from specgauge.sweeps.store.schema import WarningRow

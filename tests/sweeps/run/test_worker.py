@@ -349,9 +349,8 @@ def test_sampling_settings_are_marked(tmp_path: Path, seen: Calls) -> None:
     run(tmp_path, TWO)
     expected: Calls = [("load_pair", {"stage": "loading p"})]
     for name in "ab":
-        checkpoint = {"kind": "acceptance", "name": name}
-        expected += [("generate_plain", {"stage": f"writing texts, p, {name}", **checkpoint})] * 2
-        expected += [("pair_acceptance", {"stage": f"acceptance, p, {name}", **checkpoint})]
+        mark = {"stage": f"acceptance, p, {name}", "kind": "acceptance", "name": name}
+        expected += [("generate_plain", mark), ("pair_acceptance", mark)] * 2
     for name in "ab":
         stage = f"rejected drafts, p, {name}"
         expected += [("measure_rollouts", {"stage": stage, "kind": "rejected drafts", "name": name})]
