@@ -201,6 +201,8 @@ def next_step(answers: Recommendations) -> str:
     known = [entry for entry in answers.entries if entry["speedup"]["value"] is not None]
     codes = {str(one["code"]) for one in answers.warnings}
     if not known:
+        if "pair_refused" in codes:
+            return "put right what the warnings name; what is refused would be so again"
         return "see to what the warnings name, then run the same command again; it goes on where it stopped"
     if any(map(is_conflict, known)):
         return "measure again with --fresh, nothing beside it and more validate.prompts"

@@ -20,6 +20,7 @@ from specgauge.model.stats.medians import drift, median_interval, worst_half_wid
 from specgauge.sweeps.analysis.acceptance import RecordedTexts
 from specgauge.sweeps.analysis.timings import ArmTimings, CellTimings
 from specgauge.sweeps.plan import Cell
+from specgauge.sweeps.store.outcomes import PairOutcome
 from specgauge.sweeps.store.schema import TunedCell, WarningRow
 from specgauge.sweeps.text_table import count
 
@@ -281,8 +282,21 @@ def decision_warnings(decisions: Sequence[_Row]) -> Iterator[WarningRow]:
         )
 
 
+def met_warnings(outcomes: Mapping[str, PairOutcome]) -> Iterator[WarningRow]:
+    """Pairs that were given up for good, then what was met in models and prompts, each once."""
+    for one in outcomes.values():
+        if one.bad_input is not None:
+            yield WarningRow(
+                code="pair_refused",
+                message=f"not measured: {one.bad_input}",
+                remedy="put that right, or take the pair out; the same command would end alike",
+            )
+    yield from dict.fromkeys(row for one in outcomes.values() for row in one.warnings)
+
+
 def left_out_warnings(left_out: Mapping[str, str]) -> Iterator[WarningRow]:
     """What there was no time for, by pair, in one line."""
+    left_out = {pair: label for pair, label in left_out.items() if label}
     if left_out:
         own = all(label.endswith(f"({VALIDATION_SECONDS})") for label in left_out.values())
         remedy = "it goes on where it stopped; or raise limits.run_seconds, or the limit named"

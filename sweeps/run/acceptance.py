@@ -20,8 +20,10 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from specgauge.configs.canonical import short_hash
 from specgauge.configs.pairs import ModelConfig
 from specgauge.model.settings import Setting
+from specgauge.sweeps.model_sizes import model_folder
 from specgauge.sweeps.plan import reach, settings_of
 from specgauge.sweeps.run.budget import ACCEPTANCE_SHARE, WRITING_SHARE, Deadline
 from specgauge.sweeps.run.session import OUT_OF_TIME, Session
@@ -141,10 +143,29 @@ class Recording:
         return acceptance_path(self._session.run.path, self._pair.name, sampling.name)
 
     def _try(self, sampling: SamplingConfig, work: Callable[[], object]) -> None:
-        """Do what the acceptance under a sampling setting takes; keep why it failed."""
-        stage = f"acceptance, {self._pair.name}, {sampling.name}"
+        """Do what the acceptance under a sampling setting takes; keep why it failed.
+
+        Raises:
+            ValueError: bad input, which is kept too: the same prompts and models are not tried once more.
+        """
+        stage, before = f"acceptance, {self._pair.name}, {sampling.name}", self._session.before
         with self._threads(), self._session.mark.skippable("acceptance", sampling.name, stage=stage):
-            self._note(sampling, self._session.guard(work))
+            try:
+                if before.bad_input is not None and before.refused_texts.get(sampling.name) == self._hash():
+                    raise ValueError(before.bad_input)
+                self._note(sampling, self._session.guard(work))
+            except ValueError:
+                self._session.outcome.refused_texts[sampling.name] = self._hash()
+                raise
+
+    def _hash(self) -> str:
+        """Of what texts follow from: the prompts and the models' files."""
+        folders = [model_folder(self._pair.target, "target")]
+        if isinstance(self._pair.draft, ModelConfig):
+            folders.append(model_folder(self._pair.draft, "draft"))
+        files = [file for folder in folders if folder is not None for file in sorted(folder.iterdir())]
+        stats = [(str(file), (found := file.stat()).st_size, found.st_mtime_ns) for file in files]
+        return short_hash([self._encoded, stats])
 
     def _threads(self) -> AbstractContextManager[None]:
         """Those asked for, else what is fastest at this moment: on cores that others use by now, waiting costs most."""

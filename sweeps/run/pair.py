@@ -22,9 +22,10 @@ from specgauge.sweeps.plan import chains, reach, settings_of
 from specgauge.sweeps.run.acceptance import Recording
 from specgauge.sweeps.run.budget import TIMING_SHARE, timing_left_s
 from specgauge.sweeps.run.progress import Limits
-from specgauge.sweeps.run.session import ALL_MISSING, ALL_TOO_LARGE, OUT_OF_TIME, PairOutcome, Session
+from specgauge.sweeps.run.session import ALL_TOO_LARGE, OUT_OF_TIME, Session
 from specgauge.sweeps.run.timing import BlockLog, OutOfTimeError, search_objectives
 from specgauge.sweeps.run.validation import Validation
+from specgauge.sweeps.store.outcomes import ALL_MISSING, PairOutcome
 from specgauge.sweeps.store.rundir import ENVIRONMENT, Run, read_environment
 
 if TYPE_CHECKING:

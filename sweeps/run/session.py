@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from specgauge.configs.schema import check_prompt_tokens
@@ -22,6 +21,7 @@ from specgauge.sweeps.run.budget import RUN_SECONDS, Deadline
 from specgauge.sweeps.run.progress import Progress
 from specgauge.sweeps.store.checkpoint import Checkpoint, Kind, Label
 from specgauge.sweeps.store.files import StorageError, write_text_atomically
+from specgauge.sweeps.store.outcomes import PairOutcome, read_outcomes
 from specgauge.sweeps.store.rows import json_line
 from specgauge.sweeps.store.rundir import PROMPTS, prompt_rows
 from specgauge.sweeps.store.schema import PromptRow, WarningRow
@@ -34,33 +34,12 @@ if TYPE_CHECKING:
     from specgauge.configs.pairs import PairConfig
 
 OUT_OF_TIME = f"left out: {RUN_SECONDS} is spent"
-ALL_MISSING = "whatever was missing"
 ALL_TOO_LARGE = "skipped: every cell is over limits.memory"
 
 
 def warning_of(note: Note) -> WarningRow:
     """As the run keeps it."""
     return WarningRow(code=note.code, message=note.message, remedy=note.remedy)
-
-
-@dataclass(kw_only=True)
-class PairOutcome:
-    """What went wrong with a pair; empty when nothing did."""
-
-    bad_input: str | None = None
-    """What the user has to put right: a model, a prompt or a context that does not fit."""
-    died: str | None = None
-    """How its process died, where that ended the pair."""
-    failed: bool = False
-    """Something failed that is nobody's input: the exit code says so."""
-    acceptance_reasons: dict[str, str] = field(default_factory=dict)
-    """Why a sampling setting has no acceptance, by its name."""
-    validation_reasons: dict[str, str] = field(default_factory=dict)
-    """Why a cell was not decoded end to end, or not completely, by the cell's label."""
-    left_out: list[str] = field(default_factory=list)
-    """What was left out when the seconds of the run were spent."""
-    warnings: list[WarningRow] = field(default_factory=list)
-    """What was met in its models and prompts."""
 
 
 class PairPrompts:
@@ -161,6 +140,8 @@ class Session:
         self.mark, self.skipped = Checkpoint(run.path), skipped
         self.deadline = deadline or Deadline()
         self.outcome = PairOutcome()
+        self.before = read_outcomes(run.path).get(pair.name, PairOutcome())
+        """What the last run found."""
         self._too_large: set[str] = set()
 
     def stage(self, stage: str, total: int) -> None:

@@ -5,6 +5,7 @@ runs/<name>/
   predictions.csv  recommendation.yaml  report.html
   requests.parquet  rounds.parquet  validation.csv         (where texts were decoded end to end)
   policies.json                                            (where some were under adaptive policies)
+  outcomes.json                                            (where there is something to say of a pair)
   rollouts.parquet                                         (where `acceptance.rollouts` asks for them)
 
 run = Run.open(Path("runs/quickstart"))
@@ -64,9 +65,13 @@ ROLLOUTS = "rollouts.parquet"
 REQUESTS = "requests.parquet"
 ROUNDS = "rounds.parquet"
 POLICIES = "policies.json"
+OUTCOMES = "outcomes.json"
 REPORT = "report.html"
 MEASURED = frozenset(
-    {CONFIG, ENVIRONMENT, CELLS, PROMPTS, PREDICTIONS, RECOMMENDATION, VALIDATION, ROLLOUTS, REQUESTS, ROUNDS, POLICIES}
+    {
+        *(CONFIG, ENVIRONMENT, CELLS, PROMPTS, OUTCOMES, PREDICTIONS, RECOMMENDATION, VALIDATION),
+        *(ROLLOUTS, REQUESTS, ROUNDS, POLICIES),
+    }
 )
 """What a run keeps beside its acceptance and its report; nothing else may be written in their place."""
 _RENAMED = "verification.csv"

@@ -7,6 +7,7 @@ A row is checked when it is made; unknown is None, times are in seconds. A field
     RecommendationRow    recommendation.yaml     AcceptanceRow          acceptance/<pair>--<sampling>.parquet
     JournalLine          cells.jsonl             PromptRow              prompts.jsonl
     TunedCell            policies.json           Environment            environment.json
+    PairOutcome          outcomes.json           (`specgauge.sweeps.store.outcomes`)
 """
 
 from __future__ import annotations
@@ -369,7 +370,7 @@ class PredictionRow(CellRow):
     acceptance_provenance: Text
     label: Text
     status: Text = ""
-    """`ok`, or what kept the number from being known: `oom`, `skipped`, `failed`, `killed`, `unmeasured`."""
+    """`ok`, or what kept the number from being known: `refused`, `oom`, `skipped`, `failed`, `killed`, `unmeasured`."""
     reason: Text = ""
 
     @property

@@ -24,7 +24,8 @@ from specgauge.sweeps.model_sizes import ModelSize, PairSizes
 from specgauge.sweeps.run.budget import Deadline
 from specgauge.sweeps.run.pair import PairRun
 from specgauge.sweeps.run.progress import Progress
-from specgauge.sweeps.run.session import PairOutcome, Session
+from specgauge.sweeps.run.session import Session
+from specgauge.sweeps.store.outcomes import PairOutcome
 from tests.sweeps import decoded, made
 
 PROMPTS: list[Any] = [SimpleNamespace(text=f"text {number}", category=None) for number in range(10)]

@@ -18,8 +18,8 @@ from specgauge.sweeps.analysis.timings import CellTimings, collect_timings
 from specgauge.sweeps.analysis.warnings import timing_warnings
 from specgauge.sweeps.plan import plan_cells
 from specgauge.sweeps.run.progress import Lines
-from specgauge.sweeps.run.session import PairOutcome
 from specgauge.sweeps.run.timing import search_objectives
+from specgauge.sweeps.store.outcomes import PairOutcome
 from specgauge.sweeps.store.rundir import Run, acceptance_path
 from tests.sweeps import made
 from tests.sweeps.fake_bench import FakeBench

@@ -6,6 +6,7 @@ import json
 import math
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import ANY, MagicMock, Mock, call
@@ -17,14 +18,19 @@ from specgauge.bench.decoding.records import NonFiniteLogitsError
 from specgauge.configs.schema import Config
 from specgauge.exits import DONE, FAILED
 from specgauge.model.arms import arm_names
+from specgauge.reports.records import findings, read_report_data
+from specgauge.sweeps.answer_table import next_step
 from specgauge.sweeps.model_sizes import PairSizes
 from specgauge.sweeps.plan import plan_cells
+from specgauge.sweeps.recommend import recommend
 from specgauge.sweeps.run import runner, session, worker
 from specgauge.sweeps.run.budget import Deadline, timing_left_s
-from specgauge.sweeps.run.session import ALL_TOO_LARGE, OUT_OF_TIME, PairOutcome, PairPrompts
+from specgauge.sweeps.run.session import ALL_TOO_LARGE, OUT_OF_TIME, PairPrompts
 from specgauge.sweeps.run.worker import work
 from specgauge.sweeps.store.checkpoint import Label
+from specgauge.sweeps.store.outcomes import ALL_MISSING, PairOutcome, keep_outcomes, read_outcomes
 from specgauge.sweeps.store.rundir import Run, acceptance_path, prompt_rows
+from specgauge.sweeps.store.schema import WarningRow
 from tests.sweeps import made
 from tests.sweeps.apart import pairs
 from tests.sweeps.fake_bench import PROMPTS, SIZES, FakeBench, OutOfMemoryError
@@ -101,14 +107,65 @@ def test_a_pair_that_cannot_be_loaded_loses_no_other(
     out, err = capsys.readouterr()
     assert "not measured: pair 'bad' target: cannot load 'x': no config.json" in err
     assert "\n    1      64  speculate" in out
-    assert "batch 1, context 64: unmeasured: not measured yet" in out
+    why = "pair 'bad' target: cannot load 'x': no config.json"
+    assert f"batch 1, context 64: refused: {why}" in out
     kept = [(row["code"], row["message"]) for row in Run.open(tmp_path / "run").warnings]
-    assert kept[0] == ("pair_refused", "not measured: pair 'bad' target: cannot load 'x': no config.json")
+    assert kept[0] == ("pair_refused", f"not measured: {why}")
+    (tmp_path / "run" / "recommendation.yaml").unlink()
+    derived = recommend(Run.open(tmp_path / "run"))
+    assert [row["code"] for row in derived.warnings].count("pair_refused") == 1
+    assert {row["reason"] for row in derived.entries if row["pair"] == "bad"} == {f"refused: {why}"}
+    assert not [row for row in derived.warnings if "run the same command again" in row["remedy"]]
     bench.load_error = {}
     assert run(tmp_path / "run", config) == 0
     assert sorted((row.pair, row.prompt) for row in prompt_rows(tmp_path / "run")) == [
         (pair, n) for pair in ("bad", "p") for n in range(10)
     ]
+
+
+def test_a_pair_that_nothing_can_be_measured_of_says_so_afterwards(tmp_path: Path, bench: FakeBench) -> None:
+    path, bench.load_error = tmp_path / "run", {"p": ValueError("pair 'p': no weights")}
+    with pytest.raises(ValueError, match="no weights"):
+        run(path)
+    found = recommend(Run.open(path))
+    assert {row["reason"] for row in found.entries} == {"refused: pair 'p': no weights"}
+    assert next_step(found) == "put right what the warnings name; what is refused would be so again"
+    assert [(row.code, row.message) for row in findings(read_report_data(path), {})] == [
+        ("pair_refused", "Not measured: pair 'p': no weights.")
+    ]
+
+
+def test_texts_of_no_use_are_not_written_again_for_the_same_prompts_and_models(
+    tmp_path: Path, bench: FakeBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = sys.modules["specgauge.bench.decoding.plain"]
+    written = Mock(side_effect=plain.generate_plain)
+    monkeypatch.setattr(plain, "generate_plain", written)
+    bench.acceptance_error = ValueError("every text ended at its first token")
+    path, config = tmp_path / "run", made.config(grid=GRID, pairs=PAIRS)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="every text ended at its first token"):
+            run(path, config)
+    assert written.call_count == len(PAIRS)
+    bench.acceptance_error = None
+    monkeypatch.setattr(sys.modules["specgauge.bench.prompts"], "encode_prompts", lambda *_: [[7]] * 10)
+    assert run(path, config) == 0
+    assert not (path / "outcomes.json").exists()
+
+
+def test_what_is_known_of_a_pair_stays_while_it_is_not_begun(tmp_path: Path) -> None:
+    known = PairOutcome(bad_input="no weights", warnings=[WarningRow(code="a", message="b", remedy="c")])
+    keep_outcomes(tmp_path, {"p": known, "q": PairOutcome()})
+    keep_outcomes(tmp_path, {"p": PairOutcome(left_out=[ALL_MISSING]), "q": PairOutcome(left_out=[ALL_MISSING])})
+    assert read_outcomes(tmp_path) == {
+        "p": replace(known, left_out=[ALL_MISSING]), "q": PairOutcome(left_out=[ALL_MISSING]),
+    }  # fmt: skip
+    keep_outcomes(tmp_path, {"p": PairOutcome(), "q": PairOutcome()})
+    assert read_outcomes(tmp_path) == {}
+    for text, why in (('{"schema": 1}', "pairs: expected a mapping"), ('{"pairs": {"p": {"odd": 1}}}', "pairs.p")):
+        (tmp_path / "outcomes.json").write_text(text, encoding="utf-8")
+        with pytest.raises(ValueError, match=f"/outcomes.json, {why}"):
+            read_outcomes(tmp_path)
 
 
 def test_when_no_pair_can_be_loaded_that_is_the_error(

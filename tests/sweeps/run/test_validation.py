@@ -16,8 +16,9 @@ from specgauge.sweeps.plan import plan_cells
 from specgauge.sweeps.run import runner
 from specgauge.sweeps.run.budget import Deadline
 from specgauge.sweeps.run.progress import Limits, Progress, Stage
-from specgauge.sweeps.run.session import PairOutcome, Session
+from specgauge.sweeps.run.session import Session
 from specgauge.sweeps.run.validation import Validation, batches, neighbours, validation_cells
+from specgauge.sweeps.store.outcomes import PairOutcome
 from specgauge.sweeps.store.rundir import Run
 from specgauge.sweeps.store.schema import DecodedKey
 from specgauge.sweeps.store.tables import DecodedLog, read_decoded

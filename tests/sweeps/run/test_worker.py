@@ -22,10 +22,10 @@ from specgauge.exits import FAILED
 from specgauge.sweeps.analysis.predictions import predict
 from specgauge.sweeps.plan import Cell, plan_cells
 from specgauge.sweeps.run import runner, worker
-from specgauge.sweeps.run.session import PairOutcome
 from specgauge.sweeps.run.worker import measure_apart, work
 from specgauge.sweeps.store.checkpoint import MARK, Checkpoint, Label, read_checkpoint
 from specgauge.sweeps.store.files import StorageError
+from specgauge.sweeps.store.outcomes import PairOutcome
 from specgauge.sweeps.store.rundir import Run
 from specgauge.sweeps.store.tables import read_decoded
 from tests.sweeps import made
