@@ -22,8 +22,6 @@ from functools import cache
 DRAFT_ARMS = ("draft", "draft_catch_up", "prefill_draft")
 """Timed arms that run the draft; all others run the target, those that speculate both."""
 PREFILL_ARMS = ("prefill_target", "prefill_draft")
-DISTURBED = "disturbed"
-"""The note of a block on how many of its samples other programs disturbed."""
 PREFILL_BLOCKS = 5
 """Blocks in which a prefill is timed at most, one sample each: it is long, and does not enter a round's speed-up."""
 PLAIN, LOOP, GENERATE = "plain", "loop", "generate"

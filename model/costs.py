@@ -120,6 +120,39 @@ class RoundCosts:
         )
 
 
+def measured_costs(
+    gammas: ArrayLike,
+    *,
+    t_decode_s: FloatArray,
+    t_draft_marks_s: FloatArray,
+    t_verify_s: FloatArray,
+    t_draft_two_tokens_s: FloatArray | None = None,
+) -> RoundCosts:
+    """Costs from the medians of what was timed, (…) leading; the one place where noise in them is put right.
+
+    A chain never falls: C(gamma) is at least every C before it. Delta_2 is a first draft step that feeds two tokens
+    less C(1), and 0 where noise makes that negative: two tokens save nothing.
+
+    Args:
+        gammas: (G,) drafts of a round, each with a mark.
+        t_decode_s: (…).
+        t_draft_marks_s: (…, M) C(1) … C(M).
+        t_verify_s: (…, G).
+        t_draft_two_tokens_s: (…); None where no draft catches up.
+    """
+    drafts = np.atleast_1d(whole_numbers("gammas", gammas, minimum=1))
+    chain_s = np.maximum.accumulate(t_draft_marks_s, axis=-1)
+    catch_up_s = None if t_draft_two_tokens_s is None else np.maximum(t_draft_two_tokens_s - chain_s[..., 0], 0.0)
+    return RoundCosts(
+        gammas=drafts,
+        t_decode_s=t_decode_s,
+        t_draft_total_s=chain_s[..., drafts - 1],
+        t_verify_s=t_verify_s,
+        t_draft_catch_up_s=catch_up_s,
+        provenance=np.full(drafts.size, int(Provenance.MEASURED)),
+    )
+
+
 class CostSource(Protocol):
     """Whatever tells what rounds cost: a table of measured cells, the roofline, an engine's files, a live server."""
 

@@ -18,6 +18,7 @@ gives where the costs were timed slowly, takes away at most C + pi * Delta_2.  T
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -170,6 +171,14 @@ def round_times_s(costs: RoundCosts, acceptance: Acceptance, *, batch_size: Arra
         follows = _catch_up_probability(np.clip(acceptance.full_acceptance, 0.0, 1.0), rows)
         catch_up_s = follows * costs.t_draft_catch_up_s[..., np.newaxis]
     return _positive(_round_time_s(costs.t_draft_total_s, catch_up_s, costs.t_verify_s, costs.t_overhead_s))
+
+
+def is_verification_alone(costs: RoundCosts, acceptance: Acceptance, *, batch_size: ArrayLike = 1) -> BoolArray:
+    """Whether a round takes its verification alone, (…, G): an epsilon below 0 would take away more than its drafts."""
+    if costs.t_overhead_s is None:
+        return np.zeros(costs.t_verify_s.shape, dtype=np.bool_)
+    parts_s = round_times_s(replace(costs, t_overhead_s=None), acceptance, batch_size=batch_size)
+    return np.asarray(parts_s + costs.t_overhead_s < costs.t_verify_s, dtype=np.bool_)
 
 
 def speedups(costs: RoundCosts, acceptance: Acceptance, *, batch_size: ArrayLike = 1) -> FloatArray:

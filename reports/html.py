@@ -26,14 +26,14 @@ from specgauge.reports.tables import (
     acceptance_table,
     answer_table,
     broken_table,
+    category_table,
     chosen_gammas,
     prediction_table,
     timing_table,
 )
 from specgauge.reports.validation import validation_section
-from specgauge.sweeps.answer_table import next_step, trust
+from specgauge.sweeps.analysis.answers import Recommendations
 from specgauge.sweeps.plan import plan_cells, planned_pairs
-from specgauge.sweeps.recommend import Recommendations
 from specgauge.sweeps.store.files import write_text_atomically
 from specgauge.sweeps.store.rows import plain
 from specgauge.sweeps.store.rundir import CONFIG, MEASURED, REPORT
@@ -89,21 +89,19 @@ def page_values(data: ReportData) -> dict[str, Any]:
         lookups=frozenset(pair.name for pair in planned_pairs(config) if not pair.drafts_with_model),
     )
     samplings, unanswered = _sampling_names(data), _unanswered(data)
-    acceptance = acceptance_curves(data.acceptance, config)
+    acceptance = acceptance_curves(data.acceptance, config, data.categories)
     spent_s = sum(one.device_s for one in data.lines if one.device_s is not None)
     told = Recommendations(
         entries=tuple(map(plain, data.recommendations)),
-        max_itl_s=None,
         confidence=confidence,
         warnings=tuple(map(plain, data.warnings)),
         validation=tuple(map(plain, data.validation)),
     )
-    level, reason = trust(told)
     everything = list(dict.fromkeys(one.setting for one in data.recommendations))
     return {
         "name": config.name,
-        "trust": f"{level}: {reason}" if data.recommendations else "",
-        "next_step": sentence(next_step(told)) if data.recommendations else "",
+        "trust": f"{told.trust.level}: {'; '.join(told.trust.reasons)}" if data.recommendations else "",
+        "next_step": sentence(told.next_step) if data.recommendations else "",
         "answers": answer_table(told, lambda setting: setting_words(setting, everything)),
         "machine": _machine(data.environment),
         "measured": _measured(data),
@@ -124,6 +122,7 @@ def page_values(data: ReportData) -> dict[str, Any]:
         "gamma_max": max(config.grid.gamma),
         "most_panels": sections.MOST_PANELS,
         "summary": acceptance_table(acceptance),
+        "categories": category_table(acceptance, (gamma for _, _, gamma in chosen_gammas(data.recommendations))),
         "acceptances": sections.acceptance_blocks(acceptance, samplings),
         "predictions": prediction_table(by_setting, chosen_gammas(data.recommendations)),
         "broken": broken_table(data.timings),

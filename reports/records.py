@@ -22,7 +22,7 @@ from specgauge.sweeps.plan import plan_cells, planned_pairs
 from specgauge.sweeps.store.derived import doubts, stands
 from specgauge.sweeps.store.outcomes import read_outcomes
 from specgauge.sweeps.store.rows import row_of
-from specgauge.sweeps.store.rundir import CELLS, CONFIG, PREDICTIONS, RECOMMENDATION, Run
+from specgauge.sweeps.store.rundir import CELLS, CONFIG, PREDICTIONS, RECOMMENDATION, Run, prompt_rows
 from specgauge.sweeps.store.schema import (
     CellRow,
     JournalLine,
@@ -56,6 +56,8 @@ class ReportData:
     """Every planned cell with what the journal says of its arms."""
     acceptance: Mapping[tuple[str, str], pd.DataFrame]
     """Recorded positions by (pair, sampling)."""
+    categories: Mapping[str, Mapping[int, str]]
+    """The category of each prompt that has one, by pair and its number."""
     predictions: Sequence[PredictionRow]
     recommendations: Sequence[RecommendationRow]
     validation: Sequence[ValidationRow]
@@ -95,6 +97,7 @@ def read_report_data(run_dir: Path) -> ReportData:
             for sampling in run.config.sampling
             if run.has_acceptance(pair.name, sampling.name)
         },
+        categories=_categories(run),
         predictions=predictions,
         recommendations=recommendations,
         validation=validation,
@@ -103,6 +106,14 @@ def read_report_data(run_dir: Path) -> ReportData:
         warnings=warnings,
         gaps=tuple(_gaps(run, lines)),
     )
+
+
+def _categories(run: Run) -> dict[str, dict[int, str]]:
+    found: dict[str, dict[int, str]] = {}
+    for row in prompt_rows(run.path):
+        if row.category:
+            found.setdefault(row.pair, {})[row.prompt] = row.category
+    return found
 
 
 _Predicted = tuple[Sequence[PredictionRow], Sequence[RecommendationRow], Sequence[ValidationRow], Sequence[WarningRow]]

@@ -20,7 +20,10 @@ from specgauge.model.stats.bootstrap import draw_prompts, percentile_interval, r
 from specgauge.reports.formatting import TimeUnit, time_unit
 from specgauge.reports.records import Curve
 from specgauge.sweeps.analysis.acceptance import RecordedTexts, recorded_texts
+from specgauge.sweeps.analysis.cell_estimate import GroupAcceptance, acceptance_by_group, recorded_acceptance
 from specgauge.sweeps.store.schema import PredictionRow
+
+ALL_PROMPTS = "all prompts"
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -50,23 +53,36 @@ class AcceptanceCurve:
     """The α that gives Ω."""
     texts: RecordedTexts
     """What all of it rests on."""
+    categories: Sequence[GroupAcceptance] = ()
+    """Ω of the prompts of each category, that of all of them last; empty where prompts have none."""
 
 
-def acceptance_curves(frames: Mapping[tuple[str, str], pd.DataFrame], config: Config) -> list[AcceptanceCurve]:
+def acceptance_curves(
+    frames: Mapping[tuple[str, str], pd.DataFrame],
+    config: Config,
+    categories: Mapping[str, Mapping[int, str]] | None = None,
+) -> list[AcceptanceCurve]:
     """The curves at rounds of the largest γ; `frames` are recorded positions by (pair, sampling).
+
+    categories: of the prompts that have one, by pair and number.
 
     Raises:
         ValueError: a frame holds no complete texts.
     """
     return [
-        _curve(texts, Setting(pair=pair, mode="", sampling=name, draft_sampling=drawn, acceptance_rule=rule), config)
+        _curve(
+            texts,
+            Setting(pair=pair, mode="", sampling=name, draft_sampling=drawn, acceptance_rule=rule),
+            config,
+            (categories or {}).get(pair, {}),
+        )
         for (pair, name), texts in ((key, recorded_texts(frame)) for key, frame in frames.items())
         for drawn in config.draft_sampling
         for rule in config.acceptance_rule
     ]
 
 
-def _curve(texts: RecordedTexts, setting: Setting, config: Config) -> AcceptanceCurve:
+def _curve(texts: RecordedTexts, setting: Setting, config: Config, categories: Mapping[int, str]) -> AcceptanceCurve:
     gamma = max(config.grid.gamma)
     rounds = texts.rounds(setting, gammas=[gamma], max_new_tokens=config.workload.max_new_tokens)
     omega = finite_or_none(rounds.tokens_per_round()[0])
@@ -85,7 +101,19 @@ def _curve(texts: RecordedTexts, setting: Setting, config: Config) -> Acceptance
         alpha_accepted=alpha_accepted(rounds.accepted, rounds.tested),
         alpha_omega=alpha,
         texts=texts,
+        categories=_by_category(texts, setting, config, categories) if categories else (),
     )
+
+
+def _by_category(
+    texts: RecordedTexts, setting: Setting, config: Config, categories: Mapping[int, str]
+) -> list[GroupAcceptance]:
+    recorded = recorded_acceptance(config, texts, setting)
+    everything = dict.fromkeys(recorded.acceptance.prompts, ALL_PROMPTS)
+    return [
+        *acceptance_by_group(config, recorded, categories),
+        *acceptance_by_group(config, recorded, everything),
+    ]
 
 
 def _intervals(by_prompt: RenewalResult, config: Config) -> tuple[list[float | None], list[float | None]]:

@@ -16,11 +16,12 @@ from specgauge.model.settings import Point, Setting
 from specgauge.model.stats.medians import drift, worst_half_width
 from specgauge.reports.formatting import UNKNOWN, TimeUnit, change, interval, number, percent, point_words, time_unit
 from specgauge.reports.records import Curves
-from specgauge.reports.summaries import AcceptanceCurve
+from specgauge.reports.summaries import ALL_PROMPTS, AcceptanceCurve
+from specgauge.sweeps.analysis.answers import Recommendations
+from specgauge.sweeps.analysis.cell_estimate import GroupAcceptance
 from specgauge.sweeps.analysis.timings import ArmTimings, CellTimings
 from specgauge.sweeps.answer_table import tokens_per_second, verdict
 from specgauge.sweeps.plan import Cell
-from specgauge.sweeps.recommend import Recommendations
 from specgauge.sweeps.store.schema import CellRow, PredictionRow, RecommendationRow
 
 _NAMES = {
@@ -208,10 +209,50 @@ def acceptance_table(acceptance: Sequence[AcceptanceCurve]) -> Table | None:
     return Table(columns=[title for title, _ in columns], groups=[RowGroup(heading="", rows=rows)], words=words)
 
 
+MOST_GAMMAS = 3
+"""Of Ω by category; the others stand in `Run.acceptance_by`."""
+
+
+def category_table(acceptance: Sequence[AcceptanceCurve], to_use: Iterable[int]) -> Table | None:
+    """Ω of each category of prompts with its interval, at the γ to use, or of none at the largest; None without any."""
+    shown = [one for one in acceptance if one.categories]
+    if not shown:
+        return None
+    gammas = sorted({*to_use})[:MOST_GAMMAS] or [max(one.gamma for one in shown)]
+    common = common_fields([one.setting for one in shown])
+    columns: Columns[GroupAcceptance] = [
+        ("category", lambda group: UNKNOWN if group.group is None else str(group.group)),
+        ("prompts", lambda group: str(group.prompts)),
+    ]
+    for gamma in gammas:
+        columns += [
+            (f"Ω(γ\u00a0=\u00a0{gamma})", lambda group, at=gamma: number(_of_gamma(group, at)[0])),
+            ("interval", lambda group, at=gamma: interval(*_of_gamma(group, at)[1:])),
+        ]
+    groups = [
+        RowGroup(
+            heading=setting_heading(one.setting, {*common, "mode"}),
+            rows=[
+                Row(cells=[text(group) for _, text in columns], chosen=group.group == ALL_PROMPTS)
+                for group in one.categories
+            ],
+        )
+        for one in shown
+    ]
+    return Table(columns=[title for title, _ in columns], groups=groups)
+
+
+def _of_gamma(group: GroupAcceptance, gamma: int) -> tuple[float | None, float | None, float | None]:
+    index = group.gammas.tolist().index(gamma)
+    omega, low, high = (finite_or_none(ends[index]) for ends in (group.tokens_per_round, group.low, group.high))
+    return omega, low, high
+
+
 def timing_table(cells: Sequence[CellTimings], confidence: float) -> Table | None:
     """Every timed arm with how well its time is known; None without any.
 
     Samples of all blocks are pooled; a chain of drafts is as long as its last mark and as well known as its worst.
+    Disturbed samples are those kept; steal and pressure are shares of the time that all samples took.
     """
     timed = [arm for one in cells for arm in one.arms.values() if arm.blocks]
     if not timed:
@@ -224,6 +265,10 @@ def timing_table(cells: Sequence[CellTimings], confidence: float) -> Table | Non
         ("samples", lambda arm: str(len(arm.samples_s))),
         ("blocks", lambda arm: str(len(arm.blocks))),
         ("drift", lambda arm: change(drift(arm.samples_as_taken_s[:, -1]))),
+        ("disturbed", lambda arm: str(arm.disturbance.disturbed)),
+        ("retaken", lambda arm: str(arm.disturbance.retaken)),
+        ("steal", lambda arm: _share(arm.disturbance.steal_s, arm.disturbance.wall_s)),
+        ("pressure", lambda arm: _share(arm.disturbance.pressure_s, arm.disturbance.wall_s)),
         (f"first call, {unit.name}", lambda arm: unit.text(arm.first_call_s)),
         ("status", lambda arm: arm.reason or arm.status),
     ]
@@ -231,7 +276,11 @@ def timing_table(cells: Sequence[CellTimings], confidence: float) -> Table | Non
     for one in cells:
         rows = [Row(cells=[text(arm) for _, text in columns]) for arm in one.arms.values() if arm.blocks]
         groups += [RowGroup(heading=_cell_words(one.cell, cells), rows=rows)] if rows else []
-    return Table(columns=[title for title, _ in columns], groups=groups, words=frozenset({0, 7}))
+    return Table(columns=[title for title, _ in columns], groups=groups, words=frozenset({0, 11}))
+
+
+def _share(part_s: float | None, wall_s: float | None) -> str:
+    return UNKNOWN if part_s is None or not wall_s else percent(part_s / wall_s)
 
 
 def _half_width(share: float | None) -> str:

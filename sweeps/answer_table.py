@@ -18,15 +18,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping
 from itertools import groupby
-from typing import Any
 
-from specgauge.model.decision import DISAGREE
-from specgauge.sweeps.recommend import Recommendations, is_optimistic
-from specgauge.sweeps.text_table import count, printable
+from specgauge.sweeps.analysis.answers import Entry, Recommendations, is_conflict, is_known
+from specgauge.sweeps.side_by_side import side_by_side
+from specgauge.sweeps.text_table import count, milliseconds, printable
 
-HIGH, MIDDLING, LOW = "high", "middling", "low"
-CLOSE_ERROR, WIDE_ERROR = 0.08, 0.15
-"""Mean relative error of predicted S under which trust can be high, and over which it is low."""
 SHOWN_WARNINGS = 3
 WEIGHTS = (
     *("altered", "impossible_figure"),
@@ -37,21 +33,14 @@ WEIGHTS = (
     "not_decoded",
 )
 """Codes of warnings, the heaviest first; the others follow in the order they were found."""
-DOUBTFUL = {
-    *("busy_machine", "drift", "not_converged", "few_prompts", "cost_error", "slow_baseline", "texts_differ"),
-    *("rounds_unexpected", "chain_inconsistent", "prediction_contradicted", "degenerate_text"),
-    *("acceptance_extrapolated", "not_lossless", "altered", "impossible_figure"),
-}
-"""Warnings that leave no high trust."""
 
 _VERDICTS = {"speculate": "speculate", "do not speculate": "don't", "undecided": "undecided"}
 _HEADINGS = ("batch", "ctx", "verdict", "γ", "", "measured", "plain", "spec", "round")
 _WIDTHS = (5, 6, 9, 2, 16, 8, 6, 6, 6)
 _LEFT = {2, 4}
 _TITLE_WIDTH = 30
+_MOST_COLUMNS = 80
 _COLOURS = {"speculate": "green", "don't": "red", "undecided": "yellow", "conflict": "yellow", "unknown": "dim"}
-
-Entry = Mapping[str, Any]
 
 
 def print_answer(answers: Recommendations, *, every_warning: bool = False) -> None:
@@ -76,15 +65,43 @@ def answer_text(answers: Recommendations, *, every_warning: bool = False) -> str
         lines += [*_table(title, list(entries), answers), ""]
     if answers.max_itl_s is not None:
         lines.append(f"Rounds of over {answers.max_itl_s * 1e3:g} ms were left out.")
-    lines += _whole_requests(answers)
-    level, reason = trust(answers)
-    lines += [f"TRUST: {level.upper()}, {reason}", f"next: {next_step(answers)}"]
+    lines += [*_side_by_side(answers), *_whole_requests(answers)]
+    trust = answers.trust
+    lines += [f"TRUST: {trust.level.upper()}, {'; '.join(trust.reasons)}", f"next: {answers.next_step}"]
     return "\n".join([*lines, *_warnings(answers, every_warning)])
+
+
+def _side_by_side(answers: Recommendations) -> Iterator[str]:
+    """The pairs of one target at each point, the fastest first."""
+    contests = side_by_side(answers)
+    for (target, sampling), own in groupby(contests, lambda one: (one.target, one.sampling)):
+        yield f"side by side: target {printable(target)}, {printable(sampling)}"
+        yield f"{'batch':>5}  {'ctx':>6}  {'of these':<12}  γ  {'S':<17}{'Ω':>4}  tokens/s  pair"
+        for contest in own:
+            where = f"{contest.point.batch_size:>5}  {contest.point.context:>6}"
+            for one in contest.alternatives:
+                gain, omega = _with_ends(one.entry["speedup"]), one.entry.get("tokens_per_round")
+                figures = f"{one.entry['recommended_gamma'] or '-':>2}  {gain:<17}{_short(omega, 1):>4}"
+                line = f"{where}  {one.standing:<12} {figures}  {one.tokens_per_s:>8.0f}"
+                name = printable(one.name)
+                yield from [f"{line}  {name}"] if len(line) + len(name) < _MOST_COLUMNS - 1 else [line, f"  {name}"]
+                where = " " * len(where)
+        yield ""
+
+
+def _with_ends(span: Mapping[str, float | None]) -> str:
+    """`1.27 (1.14-1.44)`, or the value alone."""
+    value, low, high = span["value"], span["low"], span["high"]
+    return _short(value, 2) if low is None else f"{_short(value, 2)} ({low:.2f}-{high:.2f})"
+
+
+def _short(value: float | None, decimals: int) -> str:
+    return "-" if value is None else f"{value:.{decimals}f}"
 
 
 def _whole_requests(answers: Recommendations) -> Iterator[str]:
     """What whole requests gained at the γ of the answers, which S leaves out."""
-    rows = [answers.nearest_measured(entry) for entry in answers.entries if _is_measured(entry, answers)]
+    rows = [answers.nearest_measured(entry) for entry in answers.entries if answers.is_measured(entry)]
     gains = [row["speedup_whole"] for row in rows if row is not None and row["speedup_whole"] is not None]
     if gains:
         yield (
@@ -122,18 +139,17 @@ def _cells(entry: Entry, answers: Recommendations) -> list[str]:
     value = entry["speedup"]["value"]
     if value is None:
         return [*here, "unknown", *[""] * 6]
-    predicted, low, high = (entry["speedup_predicted"][name] for name in ("value", "low", "high"))
     plain, speculative = tokens_per_second(entry)
     round_s = entry["t_round_s"]
     return [
         *here,
         verdict(entry),
         str(entry["recommended_gamma"] or "-"),
-        f"{predicted:.2f}" + ("" if low is None else f" ({low:.2f}-{high:.2f})"),
+        _with_ends(entry["speedup_predicted"]),
         _measured(entry, answers),
-        "-" if plain is None else f"{plain:.0f}",
-        "-" if speculative is None else f"{speculative:.0f}",
-        "-" if round_s is None else f"{1e3 * round_s:.1f}",
+        _short(plain, 0),
+        _short(speculative, 0),
+        _short(milliseconds(round_s), 1),
     ]
 
 
@@ -145,12 +161,6 @@ def _measured(entry: Entry, answers: Recommendations) -> str:
     return f"{other}{row['speedup_measured']:.2f}"
 
 
-def _is_measured(entry: Entry, answers: Recommendations) -> bool:
-    """Whether the γ that the answer is about was decoded."""
-    row = answers.nearest_measured(entry)
-    return row is not None and row["gamma"] == (entry["recommended_gamma"] or row["gamma"])
-
-
 def tokens_per_second(entry: Entry) -> tuple[float | None, float | None]:
     """Of the whole batch, plain and speculative; None where it is not known."""
     decode_s, value = entry["t_decode_s"], entry["speedup"]["value"]
@@ -160,67 +170,9 @@ def tokens_per_second(entry: Entry) -> tuple[float | None, float | None]:
 
 def verdict(entry: Entry) -> str:
     """One word: speculate, don't, undecided, conflict (undecided since two figures disagree), unknown."""
-    if entry["speedup"]["value"] is None:
+    if not is_known(entry):
         return "unknown"
     return "conflict" if is_conflict(entry) else _VERDICTS[entry["decision"]]
-
-
-def is_conflict(entry: Entry) -> bool:
-    """Whether a decision is open because prediction and measurement disagree."""
-    return entry["decision"] == "undecided" and str(entry["reason"]).startswith(DISAGREE)
-
-
-def trust(answers: Recommendations) -> tuple[str, str]:
-    """How far the answers can be relied on, and the figures that say so."""
-    known = [entry for entry in answers.entries if entry["speedup"]["value"] is not None]
-    if not known:
-        return LOW, "no cell has both timings and acceptance"
-    if any(one["code"] == "generate_differs" for one in answers.warnings):
-        return LOW, "a model's texts are not those of transformers' generate"
-    conflicts = sum(map(is_conflict, known))
-    if conflicts:
-        return LOW, f"prediction and measurement disagree in {conflicts} of {count(len(known), 'cell')}"
-    measured = sum(_is_measured(entry, answers) for entry in known)
-    errors = None if answers.summary is None else answers.summary.speedup
-    optimistic = sum(map(is_optimistic, known))
-    unknown = f"; the overhead of a round is not measured in {optimistic} of {len(known)}" if optimistic else ""
-    if not measured or errors is None:
-        return LOW, f"no speed-up was decoded end to end{unknown}"
-    over = "" if errors.count == measured else f" over {errors.count} γ"
-    found = f"predicted S {errors.text()}{over} in {measured} of {count(len(known), 'cell')}{unknown}"
-    if errors.mean > WIDE_ERROR:
-        return LOW, found
-    doubts = sorted({str(one["code"]) for one in answers.warnings} & DOUBTFUL)
-    if errors.mean > CLOSE_ERROR or measured < len(known) or optimistic or doubts:
-        return MIDDLING, f"{found}{'; warned of ' + ', '.join(doubts).replace('_', ' ') if doubts else ''}"
-    return HIGH, found
-
-
-def next_step(answers: Recommendations) -> str:
-    """What to do with these answers."""
-    known = [entry for entry in answers.entries if entry["speedup"]["value"] is not None]
-    codes = {str(one["code"]) for one in answers.warnings}
-    if not known:
-        if "pair_refused" in codes:
-            return "put right what the warnings name; what is refused would be so again"
-        return "see to what the warnings name, then run the same command again; it goes on where it stopped"
-    if any(map(is_conflict, known)):
-        return "measure again with --fresh, nothing beside it and more validate.prompts"
-    if answers.max_itl_s is not None and all(entry["recommended_gamma"] is None for entry in known):
-        return "decode plainly, or allow longer rounds (--max-itl)"
-    if "not_lossless" in codes:
-        return "set validate.acceptance: null to have the real speed-up decoded"
-    if all(answers.nearest_measured(entry) is None for entry in known):
-        if codes & {"not_decoded", "out_of_time"}:
-            return "run the same command again; it goes on with decoding end to end"
-        return "have the speed-ups decoded end to end: a new run (--fresh) with `validate: {gamma: recommended}`"
-    if any(entry["decision"] == "undecided" for entry in known):
-        return "a new run with more prompts, larger precision.max_blocks and max_seconds decides what is open"
-    gammas = sorted({entry["gamma"] for entry in known if entry["gamma"]})
-    if not gammas:
-        return "decode plainly here; the report says how far from paying it is"
-    is_everywhere = len(gammas) == 1 and all(entry["gamma"] for entry in known)
-    return f"speculate with γ = {', '.join(map(str, gammas))}{'' if is_everywhere else ' where the table says so'}"
 
 
 def _warnings(answers: Recommendations, every_warning: bool) -> Iterator[str]:

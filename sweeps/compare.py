@@ -29,7 +29,7 @@ from specgauge.model.stats.bootstrap import draw_blocks, median_replicates, perc
 from specgauge.sweeps.analysis.predictions import TOO_SHORT, AnalysedRun
 from specgauge.sweeps.analysis.settings import RunSetting
 from specgauge.sweeps.analysis.timings import CellTimings
-from specgauge.sweeps.plan import settings_of
+from specgauge.sweeps.plan import settings_of, target_identity
 from specgauge.sweeps.store.rundir import Run, prompt_rows
 from specgauge.sweeps.store.schema import machine_of
 from specgauge.sweeps.text_table import count, text_table
@@ -86,8 +86,7 @@ def _comparable(
 
 def _target_difference(pair: PairConfig, other: PairConfig) -> str | None:
     """The first thing that makes two targets different models; where and how they run may differ."""
-    runs = {"device", "device_map", "attention", "dtype", "quantization"}
-    one, two = pair.target.model_dump(exclude=runs), other.target.model_dump(exclude=runs)
+    one, two = target_identity(pair), target_identity(other)
     field = next((name for name in one if one[name] != two[name]), None)
     return None if field is None else f"has another target ({field}: {one[field]!r}, {two[field]!r})"
 

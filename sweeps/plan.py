@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby, product
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from specgauge.configs.canonical import short_hash
 from specgauge.model.sampling import SamplingSettings, chain_name
@@ -85,6 +85,11 @@ def planned_pairs(config: Config) -> tuple[PairConfig, ...]:
     """The pairs that the rules of the grid leave a cell of."""
     planned = {point.pair for point in config.points() if config.is_measured(point)}
     return tuple(pair for pair in config.pairs if pair.name in planned)
+
+
+def target_identity(pair: PairConfig) -> dict[str, Any]:
+    """What makes a pair's target the model it is; where and how it runs may differ."""
+    return pair.target.model_dump(exclude={"device", "device_map", "attention", "dtype", "quantization"})
 
 
 def measured_points(config: Config, pair: str) -> tuple[GridPoint, ...]:

@@ -13,59 +13,18 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from functools import cached_property
+from dataclasses import asdict
 from typing import Any
 
 from specgauge.model.checks import positive_times_s
 from specgauge.model.decision import OPTIMISTIC
-from specgauge.model.settings import SettingPoint
-from specgauge.model.speedup import nearest_gamma
+from specgauge.model.settings import Setting
+from specgauge.sweeps.analysis.answers import Recommendations, is_known, is_optimistic
 from specgauge.sweeps.analysis.predictions import AnalysedRun, recommendation, standing
-from specgauge.sweeps.analysis.validation import ValidationSummary, cell_of, summarise
-from specgauge.sweeps.plan import plan_cells
+from specgauge.sweeps.plan import plan_cells, planned_pairs
+from specgauge.sweeps.side_by_side import Contest, side_by_side
 from specgauge.sweeps.store.derived import doubts
 from specgauge.sweeps.store.rundir import Run
-
-
-@dataclass(frozen=True, kw_only=True)
-class Recommendations:
-    """The recommendations asked for, as the mappings of recommendation.yaml."""
-
-    entries: tuple[Mapping[str, Any], ...]
-    max_itl_s: float | None
-    confidence: float
-    """Of the intervals."""
-    warnings: tuple[Mapping[str, Any], ...]
-    validation: tuple[Mapping[str, Any], ...] = ()
-    """The rows of validation.csv that match, whatever their γ."""
-    are_some: bool = False
-    """Whether only some of the run's answers were asked for; warnings are always those of the whole run."""
-
-    @property
-    def summary(self) -> ValidationSummary | None:
-        """What decoding these points end to end found; None where none was."""
-        return summarise(self.validation)
-
-    def nearest_measured(self, entry: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """The row that decoded an entry's point at its γ or the one nearest to it; None where there is none."""
-        here = self._decoded.get(cell_of(entry))
-        gamma = entry["recommended_gamma"] or entry["best_gamma"] or 1  # a limit may leave none
-        return here[nearest_gamma(gamma, here)] if here else None
-
-    def measured(self, entry: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """The row that decoded an entry's point at the very γ it recommends; None where there is none."""
-        row = self.nearest_measured(entry)
-        return row if row is not None and row["gamma"] == entry["recommended_gamma"] else None
-
-    @cached_property
-    def _decoded(self) -> Mapping[SettingPoint, Mapping[int, Mapping[str, Any]]]:
-        """The rows that decoded a cell as the models decide and know its speed-up, by cell and γ."""
-        found: dict[SettingPoint, dict[int, Mapping[str, Any]]] = {}
-        for row in self.validation:
-            if row["lossless"] and row["speedup_measured"] is not None:
-                found.setdefault(cell_of(row), {})[row["gamma"]] = row
-        return found
 
 
 def recommend(
@@ -99,6 +58,7 @@ def recommend(
         confidence=run.config.precision.confidence,
         warnings=(*map(asdict, doubts(run.path)), *found.warnings),
         validation=matching(found.validation),
+        pairs={one.name: one for one in planned_pairs(run.config)},
         are_some=any(value is not None for value in wanted.values()),
     )
 
@@ -160,7 +120,7 @@ def recommendations_json(answers: Recommendations) -> str:
     `label` is that of every known speed-up, null where they differ or have none; `validation` is null where nothing was
     decoded, as are `speedup_measured` and `speedup_whole` (prefills and ragged ends included) of a γ that was not.
     """
-    labels = {_label(entry) for entry in answers.entries if _is_known(entry)}
+    labels = {_label(entry) for entry in answers.entries if is_known(entry)}
     summary = answers.summary
     ends = {"value": "speedup_measured", "low": "speedup_measured_low", "high": "speedup_measured_high"}
     entries = []
@@ -174,19 +134,29 @@ def recommendations_json(answers: Recommendations) -> str:
         "max_itl_s": answers.max_itl_s,
         "confidence": answers.confidence,
         "label": labels.pop() if len(labels) == 1 else None,
+        "trust": answers.trust.as_mapping(),
+        "next_step": answers.next_step,
         "validation": None if summary is None else summary.as_mapping(),
+        "side_by_side": [_contest(one) for one in side_by_side(answers)],
         "warnings": [dict(warning) for warning in answers.warnings],
     }
     return json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
 
 
-def _is_known(entry: Mapping[str, Any]) -> bool:
-    return entry["speedup"]["value"] is not None
-
-
-def is_optimistic(entry: Mapping[str, Any]) -> bool:
-    """Whether an entry's speed-up leaves ε out, since it is unknown."""
-    return _is_known(entry) and entry.get("t_overhead_s") is None
+def _contest(contest: Contest) -> dict[str, Any]:
+    """Alternatives as they stand to each other; their answers are those under the same setting above."""
+    keys = Setting.__dataclass_fields__
+    return {
+        "target": contest.target,
+        "sampling": contest.sampling,
+        **asdict(contest.point),
+        "best": None if contest.best is None else contest.best.entry["pair"],
+        "alternatives": [
+            {name: one.entry[name] for name in keys}
+            | {"standing": one.standing, "tokens_per_s": {"value": one.tokens_per_s, "low": one.low, "high": one.high}}
+            for one in contest.alternatives
+        ],
+    }
 
 
 def _label(entry: Mapping[str, Any]) -> str | None:

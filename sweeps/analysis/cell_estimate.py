@@ -11,9 +11,9 @@ Row 0 of every replicate array is the estimate. R replicates, G gammas.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from specgauge.model.acceptance.lookups import draft_share_replicates, mean_veri
 from specgauge.model.acceptance.recorded import ChainCheck
 from specgauge.model.acceptance.renewal import RenewalResult
 from specgauge.model.arms import round_arms
-from specgauge.model.checks import FloatArray, finite_or_none
+from specgauge.model.checks import FloatArray, IntArray, finite_or_none
 from specgauge.model.costs import RoundCosts
 from specgauge.model.decision import SpeedupEstimate, costs_from_blocks, estimate_speedup
 from specgauge.model.settings import Provenance, Setting
@@ -83,6 +83,49 @@ def recorded_acceptance(config: Config, texts: RecordedTexts, setting: Setting) 
         by_prompt=result,
         chain_check=texts.chain_check(result, setting),
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupAcceptance:
+    """Ω of some of a setting's prompts, such as those of one category."""
+
+    group: Any
+    prompts: int
+    gammas: IntArray
+    """(G,)."""
+    tokens_per_round: FloatArray
+    """(G,) pooled over the prompts; NaN where no text is long enough."""
+    low: FloatArray
+    """(G,) ends of its interval over prompts; NaN with a single one."""
+    high: FloatArray
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """One for each γ; unknown is None."""
+        for index, gamma in enumerate(self.gammas.tolist()):
+            yield {
+                "gamma": gamma,
+                "prompts": self.prompts,
+                "tokens_per_round": finite_or_none(self.tokens_per_round[index]),
+                "tokens_per_round_low": finite_or_none(self.low[index]),
+                "tokens_per_round_high": finite_or_none(self.high[index]),
+            }
+
+
+def acceptance_by_group(config: Config, rounds: RecordedRounds, groups: Mapping[int, Any]) -> Iterator[GroupAcceptance]:
+    """Ω by γ of each group of a setting's prompts, with its interval over them, groups as they first appear.
+
+    groups: that of each prompt by its number; None where it has none.
+    """
+    result, precision = rounds.by_prompt, config.precision
+    found = [groups.get(number) for number in rounds.acceptance.prompts]
+    for group in dict.fromkeys(found):
+        own = [index for index, one in enumerate(found) if one == group]
+        weights = draw_prompts(len(own), precision.bootstrap_replicates, config.seed)
+        omega = ratio_replicates(result.committed[own], result.starts[own], weights, confidence=precision.confidence)
+        low, high = percentile_interval(np.clip(omega[1:], 1, result.gammas + 1), precision.confidence)
+        yield GroupAcceptance(
+            group=group, prompts=len(own), gammas=result.gammas, tokens_per_round=omega[0], low=low, high=high
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,9 +21,10 @@ from specgauge.model.checks import FloatArray, IntArray, finite_or_none
 from specgauge.model.costs import CostSource
 from specgauge.model.speedup import measured_speedup
 from specgauge.model.stats.bootstrap import batch_numbers, interval_around
+from specgauge.model.stats.disturbance import Disturbance, disturbance_of
 from specgauge.model.validate import round_check
 from specgauge.sweeps.analysis.cell_estimate import RecordedRounds
-from specgauge.sweeps.analysis.counted_rounds import CountedBlock, counted_blocks, measured_costs
+from specgauge.sweeps.analysis.counted_rounds import CountedBlock, costs_of_cells, counted_blocks
 from specgauge.sweeps.analysis.settings import RunSetting, cells_of
 from specgauge.sweeps.analysis.timings import CellTimings
 from specgauge.sweeps.analysis.validation import (
@@ -185,7 +186,7 @@ class DecodedCells:
         settings: dict[DecodedKey, RunSetting] = {}
         for setting in found:
             own = cells_of(setting, cells)
-            source = measured_costs(own) if requests else None
+            source = costs_of_cells(own) if requests else None
             for cell in own:
                 key = setting.decoded_key(cell.cell)
                 settings[key] = setting
@@ -215,6 +216,15 @@ class DecodedCells:
         """S measured of a cell by γ, (1 + R,); empty where nothing was decoded or acceptance was forced by coin."""
         key = setting.decoded_key(cell.cell)
         return self.measured.get(key, {}) if key in self.requests and self.requests[key]["lossless"].all() else {}
+
+    def disturbances(self, pair: str) -> list[Disturbance]:
+        """What other programs did beside each block of a pair."""
+        return [
+            disturbance_of({str(name): value for name, value in rows.iloc[0].items()})
+            for key, requests in self.requests.items()
+            if key.pair == pair
+            for _, rows in requests.groupby("block")
+        ]
 
     def overhead_s(self, setting: RunSetting, cell: CellTimings) -> FloatArray | None:
         """(1 + R,) ε of a cell, the estimate first; None where nothing like it was decoded."""

@@ -20,11 +20,11 @@ from typing import Any, Self
 import numpy as np
 
 from specgauge.model.acceptance.acceptance import Acceptance
-from specgauge.model.arms import verify_arm
 from specgauge.model.checks import FloatArray, finite_or_none
 from specgauge.model.decision import OPTIMISTIC
 from specgauge.model.settings import Provenance
 from specgauge.sweeps.analysis.adaptive import policy_rows
+from specgauge.sweeps.analysis.answers import Recommendations
 from specgauge.sweeps.analysis.cell_estimate import CellEstimate, SharedCosts, estimate_cell
 from specgauge.sweeps.analysis.decoded import DecodedCells
 from specgauge.sweeps.analysis.settings import RunSetting, acceptance_reasons, cells_of, run_settings
@@ -126,7 +126,13 @@ def predict_run(run: Run) -> Predictions:
     if predictions.validation:
         write_csv(run.path / VALIDATION, ValidationRow, [*predictions.validation, *predictions.policies])
     write_csv(run.path / PREDICTIONS, PredictionRow, predictions.rows)
-    write_answers(run.path, predictions.recommendations, predictions.warnings)
+    answers = Recommendations(
+        entries=predictions.recommendations,
+        confidence=run.config.precision.confidence,
+        warnings=predictions.warnings,
+        validation=predictions.validation,
+    )
+    write_answers(run.path, predictions.recommendations, predictions.warnings, answers.trust.as_mapping())
     return predictions
 
 
@@ -246,20 +252,13 @@ def _row(
 
 def _medians(cell: CellTimings, gamma: int) -> dict[str, float | None]:
     """Medians of the costs of a round that were timed, whether or not all of them were."""
-
-    def median(arm: str, mark: int = 0) -> float | None:
-        medians = cell.arms[arm].median_s
-        return float(medians[mark]) if mark < medians.size else None
-
-    catch_up: float | None = 0.0
-    if cell.cell.catches_up:
-        first, first_of_two = median("draft"), median("draft_catch_up")
-        catch_up = None if first is None or first_of_two is None else max(0.0, first_of_two - first)
+    costs = cell.costs.only([gamma])
+    catch_up_s = costs.t_draft_catch_up_s
     return {
-        "t_decode_s": median("decode"),
-        "t_draft_total_s": median("draft", gamma - 1),
-        "t_draft_catch_up_s": catch_up,
-        "t_verify_s": median(verify_arm(gamma)),
+        "t_decode_s": finite_or_none(costs.t_decode_s),
+        "t_draft_total_s": finite_or_none(costs.t_draft_total_s[0]),
+        "t_draft_catch_up_s": 0.0 if catch_up_s is None else finite_or_none(catch_up_s),
+        "t_verify_s": finite_or_none(costs.t_verify_s[0]),
     }
 
 
@@ -303,7 +302,8 @@ def recommendation(setting: RunSetting, cell: CellTimings, estimate: CellEstimat
         return entry | {"decision": "undecided", **unknown, "reason": f"{status}: {reason}"}
     found = estimate.speedup
     chosen = found.recommended_gamma or int(found.gammas[np.argmax(found.speedup)])
-    at = estimate.at(chosen)
+    at, acceptance = estimate.at(chosen), setting.acceptance_at(cell.cell.context)
+    assert acceptance is not None  # or there were no estimate
     return entry | {
         "decision": found.decision.verdict,
         "gamma": found.recommended_gamma if found.decision.verdict == "speculate" else None,
@@ -318,6 +318,7 @@ def recommendation(setting: RunSetting, cell: CellTimings, estimate: CellEstimat
         "p_gamma_best": at(found.p_best),
         "expected_loss": at(found.expected_loss),
         "p_speculation_pays": at(found.p_pays),
+        "tokens_per_round": finite_or_none(acceptance.only([chosen]).tokens_per_round[0, 0]),
         "t_overhead_s": estimate.t_overhead_s,
         "t_decode_s": float(estimate.costs.t_decode_s[0]),
         "t_round_s": at(estimate.t_round_s),
@@ -332,7 +333,7 @@ def _run_warnings(
     yield from met_warnings(analysed.outcomes)
     for pair in planned_pairs(config):
         own = [cell for cell in cells if cell.cell.pair == pair.name]
-        yield from timing_warnings(config, pair.name, own)
+        yield from timing_warnings(config, pair.name, own, analysed.decoded.disturbances(pair.name))
         is_skipped = all(arm.status in ("skipped", REFUSED) for cell in own for arm in cell.arms.values())
         settings = {setting.key.sampling: setting for setting in found if setting.key.pair == pair.name}
         texts = {name: setting.texts for name, setting in settings.items() if setting.texts is not None}

@@ -1,8 +1,7 @@
 """What the journal says of every planned cell: samples by block, medians, and what is missing with the reason.
 
     T_decode, T_verify(γ), prefill    median of the only mark
-    C(k)                              median of mark k of the draft chain
-    Δ₂                                median of draft_catch_up − median of C(1); 0 for lookups, which have no such arm
+    C(k), Δ₂                          of the medians of the draft chain's marks and of draft_catch_up
 
 Times in seconds; samples stay in their blocks, which are what a bootstrap draws. The arms of a cell are interleaved in
 a block, so what they have in common there is the machine's pace: every block is brought to the mean pace of all
@@ -17,15 +16,19 @@ from functools import cached_property
 
 import numpy as np
 
-from specgauge.model.arms import DISTURBED, DRAFT_ARMS, arm_names, is_prefill, round_arms, verify_gammas
+from specgauge.model.arms import DRAFT_ARMS, arm_names, is_prefill, round_arms, verify_arm, verify_gammas
 from specgauge.model.checks import FloatArray
+from specgauge.model.costs import RoundCosts, measured_costs
 from specgauge.model.search.levels import level_blocks
 from specgauge.model.search.search import SEARCH_NOTE
+from specgauge.model.stats.disturbance import Disturbance, added_up, disturbance_of
 from specgauge.sweeps.plan import Cell
 from specgauge.sweeps.store.outcomes import PairOutcome
 from specgauge.sweeps.store.schema import JournalLine
 
 UNMEASURED, REFUSED = "unmeasured", "refused"
+DISTURBED = "disturbed"
+"""The note of a block on how many of its samples other programs disturbed, as earlier releases wrote it."""
 NOT_YET = "not measured yet; run the same command again, it goes on where it stopped"
 _SEVERITY = (REFUSED, "failed", "killed", "oom", "skipped", UNMEASURED, "ok")
 
@@ -46,8 +49,8 @@ class ArmTimings:
     first_call_s: float | None = None
     search: str = ""
     """How the search ended that left this arm out, or in too few blocks to be weighed; its status is then `skipped`."""
-    disturbed: int = 0
-    """Samples during which other programs took the processor."""
+    disturbance: Disturbance = field(default_factory=Disturbance)
+    """Of all samples."""
     blocks_as_taken_s: Mapping[int, FloatArray] = field(default_factory=dict)
     """At the pace they were taken at: by which the uncertainty of a figure in seconds goes."""
 
@@ -78,6 +81,27 @@ class CellTimings:
     def gammas(self) -> tuple[int, ...]:
         """The γ planned, in rising order."""
         return verify_gammas(self.arms)
+
+    @cached_property
+    def costs(self) -> RoundCosts:
+        """Medians, of every γ up to the largest planned; NaN where an arm has no time."""
+        gammas = np.arange(1, max(self.gammas) + 1)
+        marks_s, verify_s = np.full(gammas.size, np.nan), np.full(gammas.size, np.nan)
+        chain_s = self._median_s("draft")[: gammas.size]
+        marks_s[: chain_s.size] = chain_s
+        for gamma in self.gammas:
+            verify_s[gamma - 1] = self._median_s(verify_arm(gamma))[0]
+        return measured_costs(
+            gammas,
+            t_decode_s=self._median_s("decode")[0],
+            t_draft_marks_s=marks_s,
+            t_verify_s=verify_s,
+            t_draft_two_tokens_s=self._median_s("draft_catch_up")[0] if self.cell.catches_up else None,
+        )
+
+    def _median_s(self, arm: str) -> FloatArray:
+        found = self.arms[arm]
+        return found.median_s if found.blocks else np.array([np.nan])
 
     def with_draft_of(self, other: CellTimings) -> CellTimings:
         """These target arms with the draft arms of another chain at the same point, timed block by block beside them.
@@ -159,7 +183,7 @@ def _arm(arm: str, lines: Mapping[int, JournalLine]) -> ArmTimings:
         blocks=blocks,
         blocks_as_taken_s=blocks,
         first_call_s=first_call_s,
-        disturbed=sum(int(line.notes.get(DISTURBED, 0)) for line in measured),
+        disturbance=added_up(map(_disturbance, measured)),
     )
     if left_out is not None and all(line.block < left_out.block for line in measured):
         search = str(left_out.notes[SEARCH_NOTE])
@@ -173,6 +197,14 @@ def _arm(arm: str, lines: Mapping[int, JournalLine]) -> ArmTimings:
         if measured
         else replace(found, status=worst.status, reason=reason)
     )
+
+
+def _disturbance(line: JournalLine) -> Disturbance:
+    """What stands in a line; of the lines of earlier releases only how many samples were disturbed is known."""
+    if line.disturbance is not None:
+        return disturbance_of(vars(line.disturbance))
+    noted = line.notes.get(DISTURBED, 0)
+    return Disturbance(disturbed=noted if type(noted) is int else 0)
 
 
 def _samples(line: JournalLine) -> FloatArray:

@@ -16,6 +16,7 @@ from specgauge.model.acceptance.recorded import ChainCheck
 from specgauge.model.arms import is_prefill, verify_arm
 from specgauge.model.search.candidates import LEFT_OUT
 from specgauge.model.settings import Setting
+from specgauge.model.stats.disturbance import Disturbance, added_up, shares_text
 from specgauge.model.stats.medians import drift, median_interval, worst_half_width
 from specgauge.sweeps.analysis.acceptance import RecordedTexts
 from specgauge.sweeps.analysis.timings import ArmTimings, CellTimings
@@ -31,7 +32,7 @@ LOADED_RATIO, LOADED_GAMMA = 1.1, 4
 """A GPU busy with a batch pays for verified tokens: under this ratio at this gamma, a machine does not show it."""
 MOST_DRIFT = 0.05
 MOST_DISTURBED = 0.1
-"""Share of the samples."""
+"""Share of the samples, and of the blocks decoded end to end."""
 MOST_REPEATED = 0.3
 FEWEST_PROMPTS = 8
 MOST_EXPECTED_LOSS = 0.05
@@ -53,13 +54,15 @@ def point_text(cell: Cell) -> str:
     return f"batch size {cell.batch_size}, context {cell.context}, {cell.chain}"
 
 
-def timing_warnings(config: Config, pair: str, cells: Sequence[CellTimings]) -> Iterator[WarningRow]:
-    """Warnings about the timings of one pair."""
+def timing_warnings(
+    config: Config, pair: str, cells: Sequence[CellTimings], decoded: Sequence[Disturbance] = ()
+) -> Iterator[WarningRow]:
+    """Warnings about the timings of one pair; decoded: what disturbed each of its blocks decoded end to end."""
     yield from _missing(pair, cells)
     yield from _light_machine(pair, cells)
     if not config.grid.is_searched:  # a search asks for S of the best γ, not for every arm
         yield from _not_converged(config, pair, cells)
-    yield from _disturbed(pair, cells)
+    yield from _disturbed(pair, cells, decoded)
     yield from _drifting(pair, cells)
     yield from _falling(config, pair, cells)
 
@@ -131,19 +134,37 @@ def _not_converged(config: Config, pair: str, cells: Sequence[CellTimings]) -> I
         )
 
 
-def _disturbed(pair: str, cells: Sequence[CellTimings]) -> Iterator[WarningRow]:
-    def counts(cell: CellTimings) -> tuple[int, int]:
-        return sum(arm.disturbed for arm in cell.arms.values()), sum(len(arm.samples_s) for arm in cell.arms.values())
+def _disturbed(pair: str, cells: Sequence[CellTimings], decoded: Sequence[Disturbance]) -> Iterator[WarningRow]:
+    """Samples and decoded blocks that other programs disturbed although they were taken again, in one warning."""
 
-    disturbed, total = (sum(numbers) for numbers in zip(*map(counts, cells), strict=True)) if cells else (0, 0)
-    if total and disturbed > MOST_DISTURBED * total:
-        worst = max(cells, key=lambda cell: counts(cell)[0] / max(counts(cell)[1], 1))
+    def of(cell: CellTimings) -> Disturbance:
+        return added_up(arm.disturbance for arm in cell.arms.values() if arm.blocks)
+
+    def samples(cell: CellTimings) -> int:
+        return sum(len(arm.samples_s) for arm in cell.arms.values())
+
+    timed, ends = added_up(map(of, cells)), added_up(decoded)
+    total, blocks = sum(map(samples, cells)), len(decoded)
+    where = []
+    if total and timed.disturbed > MOST_DISTURBED * total:
+        worst = max(cells, key=lambda cell: of(cell).disturbed / max(samples(cell), 1))
+        where.append(
+            f"during {100 * timed.disturbed / total:.0f} % of {total} samples (worst {point_text(worst.cell)}; "
+            f"{_figures(timed)})"
+        )
+    if blocks and ends.disturbed > MOST_DISTURBED * blocks:
+        where.append(f"in {ends.disturbed} of {count(blocks, 'block')} decoded end to end ({_figures(ends)})")
+    if where:
         yield WarningRow(
             code="busy_machine",
-            message=f"pair {pair}: other programs took the processor during {100 * disturbed / total:.0f} % of "
-            f"{total} samples; worst {point_text(worst.cell)}",
+            message=f"pair {pair}: other programs took the processor {' and '.join(where)}",
             remedy="close other programs, or give the run cores of its own (taskset), and measure again with --fresh",
         )
+
+
+def _figures(found: Disturbance) -> str:
+    """How often it was taken again, and what else the system says."""
+    return ", ".join(one for one in (f"{found.retaken} taken again", shares_text(found)) if one)
 
 
 def _drifting(pair: str, cells: Sequence[CellTimings]) -> Iterator[WarningRow]:
@@ -298,7 +319,7 @@ def left_out_warnings(left_out: Mapping[str, str]) -> Iterator[WarningRow]:
     """What there was no time for, by pair, in one line."""
     left_out = {pair: label for pair, label in left_out.items() if label}
     if left_out:
-        own = all(label.endswith(f"({VALIDATION_SECONDS})") for label in left_out.values())
+        own = all(label.endswith(f"{VALIDATION_SECONDS})") for label in left_out.values())
         remedy = "it goes on where it stopped; or raise limits.run_seconds, or the limit named"
         yield WarningRow(
             code="out_of_time",

@@ -29,8 +29,9 @@ from specgauge.sweeps.run.pair import PairRun, prepare_machine
 from specgauge.sweeps.run.progress import progress_to
 from specgauge.sweeps.run.session import Session, warning_of
 from specgauge.sweeps.run.worker import measure_apart
+from specgauge.sweeps.store.derived import doubts
 from specgauge.sweeps.store.outcomes import ALL_MISSING, PairOutcome, keep_outcomes
-from specgauge.sweeps.store.rundir import ENVIRONMENT, Run
+from specgauge.sweeps.store.rundir import CELLS, ENVIRONMENT, Run
 from specgauge.sweeps.store.writer import OpenRun, has_results
 
 if TYPE_CHECKING:
@@ -63,6 +64,8 @@ def run(
     """
     from specgauge.bench.prompts import read_prompts
 
+    if not fresh:
+        tell_altered(out, partial(print, file=sys.stderr, flush=True))
     deadline = Deadline(config.limits.run_seconds)
     check_contexts(config, read_sizes(config))
     notes: list[Note] = []
@@ -101,6 +104,13 @@ def run(
     if problems:
         return BAD_INPUT
     return FAILED if nothing or pages.lost or any(one.failed for one in outcomes.values()) else DONE
+
+
+def tell_altered(out: Path, say: Callable[[str], None]) -> None:
+    """Say what of an earlier run in `out` is not as it was when its answers were written: they are about to be."""
+    if (out / CELLS).exists():
+        for doubt in doubts(out):
+            say(f"{out}: {doubt.message}")
 
 
 class Pages:

@@ -102,7 +102,8 @@ class BlockLog:
 def _block(line: JournalLine) -> BlockRecord:
     from specgauge.bench.timing.blocks import BlockRecord
 
-    content = {one.name: getattr(line, one.name) for one in fields(BlockRecord) if one.name != "cell_id"}
+    left_out = ("cell_id", "disturbance")  # which no loop asks for
+    content = {one.name: getattr(line, one.name) for one in fields(BlockRecord) if one.name not in left_out}
     return BlockRecord(cell_id=line.cell, **content | {"device_s": line.device_s or 0.0})
 
 

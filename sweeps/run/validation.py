@@ -50,6 +50,8 @@ if TYPE_CHECKING:
 
 DECODING_SHARE = 0.8
 """Of a block's time; the rest of it its texts are teacher-forced."""
+RETAKEN_SHARE = 1 / 3
+"""Of the seconds of a cell, what decoding disturbed blocks again may take."""
 NO_COSTS = "it is tuned on the costs of a round, and no round was timed here"
 FEW_PROMPTS = "it is tuned on other prompts than it decodes: record acceptance of at least two"
 
@@ -284,6 +286,8 @@ class Validation:
         self._pace = BlockPace()
         self._left_out: dict[str, int] = {}
         """Blocks that there was no time for, by the cell's label."""
+        self._spare_s: dict[DecodedKey, float] = {}
+        """Seconds of each cell that disturbed blocks may still be decoded again for."""
 
     def check(self, loaded: LoadedPair) -> None:
         """Raise ValueError where a context leaves no room for the texts in the target."""
@@ -314,6 +318,8 @@ class Validation:
         own = self._own_deadline(log)
         limits = Limits(wall_s=min(own.left_s, self._session.deadline.left_s))
         self._progress.start(f"decoding end to end, {pair}", total, done=kept, limits=limits)
+        spare_s = RETAKEN_SHARE * limits.wall_s / max(len(cells), 1)
+        self._spare_s = {cell.key: spare_s for cell in cells}
         for block in range(max(map(len, blocks.values()), default=0)):
             order = np.random.default_rng((self._config.seed, block)).permutation(len(cells))
             for cell in (cells[index] for index in order):
@@ -331,10 +337,11 @@ class Validation:
                     self._give_up(cell, failure, cells, log)
                 self._progress.advance()
         if self._left_out:
-            is_own = own.left_s < self._session.deadline.left_s
+            counts = {cell.label: len(blocks[cell.key]) for cell in cells}
+            worst = max(self._left_out, key=lambda label: self._left_out[label] / counts[label])
+            told = [f"most of {worst}", *([VALIDATION_SECONDS] if own.left_s < self._session.deadline.left_s else [])]
             self._session.outcome.left_out.append(
-                f"{sum(self._left_out.values())} of {total} blocks of decoding end to end"
-                f"{f' ({VALIDATION_SECONDS})' if is_own else ''}"
+                f"{sum(self._left_out.values())} of {total} blocks of decoding end to end ({'; '.join(told)})"
             )
         self._hold_against_generate(path)
 
@@ -442,12 +449,14 @@ class Validation:
             policies=own.policies(batch.half),
             window=max(self._config.grid.gamma),
             progress=lambda share: self._progress.within(DECODING_SHARE * share),
+            spare_s=min(self._spare_s[cell.key], clock.left_s),
         )
         if was_interleaved and not own.bench.interleaves:
             self._progress.say(
                 f"{cell.label}: no memory for the caches of all arms at once; they run one after another"
             )
         found = [runs[arm] for arm in arms]
+        self._spare_s[cell.key] -= next((one.retaken_s for run in found for one in run.requests), 0.0)
         log.append(
             cell.key,
             block,

@@ -26,9 +26,15 @@ DERIVED_FROM = "derived_from"
 _SHOWN = 3
 
 
-def write_answers(path: Path, recommendations: Sequence[Any], warnings: Sequence[Any]) -> None:
-    """Write recommendation.yaml after all other files; StorageError where the disk refuses, the older one stays."""
-    content = {"recommendations": list(recommendations), "warnings": list(warnings)}
+def write_answers(
+    path: Path, recommendations: Sequence[Any], warnings: Sequence[Any], trust: Mapping[str, Any] | None = None
+) -> None:
+    """Write recommendation.yaml after all other files; StorageError where the disk refuses, the older one stays.
+
+    trust: its level and reasons, which readers take from the rest.
+    """
+    content: dict[str, Any] = {} if trust is None else {"trust": dict(trust)}
+    content |= {"recommendations": list(recommendations), "warnings": list(warnings)}
     write_mapping(path / RECOMMENDATION, {**content, DERIVED_FROM: _hashes(path, content)})
 
 

@@ -92,6 +92,23 @@ Samples = tuple[Annotated[tuple[Mark, ...], Field(min_length=1)], ...]
 
 
 @dataclass(frozen=True, kw_only=True, config=EXACT)
+class DisturbanceRow:
+    """What other programs did beside a block: a `Disturbance` of `specgauge.model.stats.disturbance`."""
+
+    wall_s: NotNegative | None = None
+    processor_s: NotNegative | None = None
+    involuntary_switches: Whole | None = None
+    steal_s: NotNegative | None = None
+    pressure_s: NotNegative | None = None
+    sm_clock_hz: NotNegative | None = None
+    throttled_by: Text | None = None
+    other_processes: Whole | None = None
+    disturbed: Whole | None = None
+    retaken: Whole | None = None
+    retaken_s: NotNegative | None = None
+
+
+@dataclass(frozen=True, kw_only=True, config=EXACT)
 class JournalLine:
     """What one arm of one cell gave in one block: a line of cells.jsonl, which has a `checksum` of these fields too.
 
@@ -114,6 +131,7 @@ class JournalLine:
     """The wall time that the line cost."""
     at: Text | None = None
     notes: dict[str, Any] = field(default_factory=dict)
+    disturbance: DisturbanceRow | None = None
 
     def __post_init__(self) -> None:
         """Refuse a cell that is not the hash of its axes, and several marks of an arm that has one."""
@@ -227,8 +245,8 @@ class DecodedKey(SettingRow):
 
 
 @dataclass(frozen=True, kw_only=True, config=EXACT)
-class RequestRow(DecodedKey):
-    """A row of a batch decoded under an arm: a row of requests.parquet."""
+class RequestRow(DecodedKey, DisturbanceRow):
+    """A row of a batch decoded under an arm: a row of requests.parquet; the disturbance is its whole block's."""
 
     block: Whole
     arm: Text
@@ -459,6 +477,8 @@ class RecommendationRow(CellRow):
     p_gamma_best: Number | None = None
     expected_loss: Number | None
     p_speculation_pays: Number | None = None
+    tokens_per_round: Number | None = None
+    """Ω of the γ shown."""
     t_overhead_s: Number | None = None
     t_decode_s: Number | None
     t_round_s: Number | None

@@ -97,13 +97,15 @@ class DecodedLog:
         self._blocks.add(tuple(where.values()))
 
     def spent_s(self, pair: str) -> float:
-        """Seconds that the kept blocks of a pair took, the batches' prefills included."""
-        first_rows = [
-            (request["prefill_s"] or 0.0) + (request["decode_s"] or 0.0)
-            for request in self._requests.select(["pair", "row", "prefill_s", "decode_s"]).to_pylist()
-            if request["pair"] == pair and request["row"] == 0
-        ]
-        return sum(first_rows)
+        """Seconds that the kept blocks of a pair took, the batches' prefills and what was taken again included."""
+        names = [*_BLOCK, "row", "prefill_s", "decode_s", "retaken_s"]
+        table = self._requests.select([name for name in names if name in self._requests.column_names])
+        total_s, retaken_s = 0.0, {}
+        for request in table.to_pylist():
+            if request["pair"] == pair and request["row"] == 0:
+                total_s += (request["prefill_s"] or 0.0) + (request["decode_s"] or 0.0)
+                retaken_s[tuple(request[name] for name in _BLOCK)] = request.get("retaken_s") or 0.0
+        return total_s + sum(retaken_s.values())
 
 
 def _grown(
@@ -112,7 +114,7 @@ def _grown(
     import pyarrow as pa
 
     added = pa.Table.from_pylist([{**where, **row} for row in rows], schema=arrow_schema(row_type))
-    return pa.concat_tables([table, added])
+    return pa.concat_tables([table, added], promote_options="default")  # an older table may lack a column
 
 
 def _blocks(table: pa.Table) -> set[tuple[Any, ...]]:

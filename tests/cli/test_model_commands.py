@@ -126,6 +126,14 @@ def test_a_time_without_its_unit_is_pointed_out(
     assert [line.split()[0] for line in out.splitlines() if "check the units" in line] == parts
 
 
+@pytest.mark.parametrize("name", ["predict", "plan", "explain"])
+def test_without_options_a_line_that_works_is_shown(command: Run, name: str) -> None:
+    code, _, told = command(name)
+    assert code == 2
+    example = told.partition(f"such as: specgauge {name} ")[2].partition(" (or ")[0]
+    assert command(name, *example.split())[0] == 0
+
+
 def test_acceptance_of_a_run(document: Document, command: Run) -> None:
     """Half of all drafts pass at every position of its texts, as under one alpha."""
     config = made.config(sampling=[{"name": "greedy", "temperature": 0}, {"name": "t1"}])
@@ -140,6 +148,15 @@ def test_acceptance_of_a_run(document: Document, command: Run) -> None:
         assert numbers == pytest.approx({name: expected[name] for name in numbers}, rel=1e-12)
         assert row | numbers == {name: numbers.get(name, expected[name]) for name in row}
     assert list(at.values()) == ["run", "p", "t1", "same", "ratio", "measured"]
+    # a cheap draft: the largest γ of the grid is best, which a slower one (.5 of a step) is not
+    edge = "γ = 3 is best and the largest that run recorded: a larger one may be better still; extend grid.gamma in a"
+    fast = ("--t-decode", "1", "--t-verify", "1", "--t-draft", ".01")
+    (told,) = document("predict", "--from-run", "run", "--sampling", "t1", *fast)["warnings"]
+    assert told.startswith(edge)
+    assert document("predict", "--from-run", "run", "--sampling", "t1", "--gamma", "3", *fast)["warnings"] == []
+    assert f"\nwarning: {edge}" in command("predict", "--from-run", "run", "--sampling", "t1", *fast)[1]
+    assert document("predict", "--from-run", "run", "--sampling", "t1", "--gamma", "1:2", *fast)["warnings"] == []
+    assert document("predict", "--alpha", ".9", "--gamma", "1:3", *fast)["warnings"] == []
     text = command("predict", "--from-run", "run", "--sampling", "t1", "--gamma", "2", *TIMES)[1]
     assert "acceptance: recorded in run, pair p, sampling t1, draft sampling same, acceptance rule ratio\n" in text
 

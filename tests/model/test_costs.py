@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import ArrayLike
 
-from specgauge.model.costs import CostTable, DraftKind, RoundCosts, cost_table
+from specgauge.model.costs import CostTable, DraftKind, RoundCosts, cost_table, measured_costs
 from specgauge.model.settings import Point, Provenance
 from tests.model.made import made_costs
 
@@ -170,3 +170,18 @@ def test_a_figure_is_as_good_as_its_weakest_part() -> None:
     rising = ["measured", "interpolated", "extrapolated", "predicted", "assumed"]
     assert [Provenance(value).label for value in range(5)] == rising
     assert max(Provenance.EXTRAPOLATED, Provenance.INTERPOLATED) is Provenance.EXTRAPOLATED
+
+
+def test_noise_in_medians_is_put_right_in_one_place() -> None:
+    """A chain that falls is as long as it was before; two tokens never save time; what is unknown stays so."""
+    found = measured_costs(
+        [1, 3],
+        t_decode_s=np.array([10.0, 11.0]),
+        t_draft_marks_s=np.array([[2.0, 1.5, 1.75, 4.0], [2.0, 3.0, 4.0, 5.0]]),
+        t_verify_s=np.array([[12.0, 13.0], [12.0, np.nan]]),
+        t_draft_two_tokens_s=np.array([1.75, 2.25]),
+    )
+    assert found.t_draft_total_s.tolist() == [[2.0, 2.0], [2.0, 4.0]]
+    np.testing.assert_array_equal(found.t_draft_catch_up_s, [0.0, 0.25])
+    np.testing.assert_array_equal(found.t_verify_s, [[12.0, 13.0], [12.0, np.nan]])
+    assert (found.gammas.tolist(), found.provenance.tolist()) == ([1, 3], [HERE, HERE])

@@ -81,10 +81,12 @@ class FakeEndToEnd:
         policies: Mapping[str, Any],
         window: int,
         progress: Callable[[float], object],
+        spare_s: float,
     ) -> dict[str, Any]:
         (context,) = {len(prompt) for prompt in prompts}
         assert len(set(prompt_numbers)) == len(prompt_numbers) == len(prompts)
         assert window > 0
+        self.bench.spare_s.append(spare_s)
         found = {}
         for arm in arms:
             policy = policies.get(arm)
@@ -105,7 +107,9 @@ class FakeEndToEnd:
                 look_s=self.bench.look_s,
             )
             found[arm] = SimpleNamespace(
-                requests=tuple(decoded.Request(**row) for row in batch.requests(arm)),
+                requests=tuple(
+                    decoded.Request(**row | {"retaken_s": self.bench.retaken_s}) for row in batch.requests(arm)
+                ),
                 rounds=tuple(decoded.Round(**row) for row in batch.rounds(arm)),
             )
         return found
@@ -131,6 +135,10 @@ class FakeBench:
     """Batches decoded end to end, in order."""
     decoders: list[dict[str, Any]] = field(default_factory=list)
     """Temperature and options of each decoder that was made."""
+    spare_s: list[float] = field(default_factory=list)
+    """What decoding each batch again might take."""
+    retaken_s: float = 0.0
+    """What it took."""
     interleaves: bool = True
     """Whether the caches of all arms fit at once."""
     before_decoding: Callable[[Decoding], object] = lambda _: None

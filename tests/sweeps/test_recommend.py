@@ -10,9 +10,10 @@ import yaml
 
 from specgauge.configs.canonical import strict_loads
 from specgauge.model.decision import DISAGREE, OPTIMISTIC
+from specgauge.sweeps.analysis.answers import Recommendations
 from specgauge.sweeps.analysis.predictions import predict_run
-from specgauge.sweeps.answer_table import answer_text, trust, verdict
-from specgauge.sweeps.recommend import Recommendations, recommend, recommendations_json
+from specgauge.sweeps.answer_table import answer_text, verdict
+from specgauge.sweeps.recommend import recommend, recommendations_json
 from specgauge.sweeps.store.rows import write_csv
 from specgauge.sweeps.store.rundir import Run
 from specgauge.sweeps.store.schema import ValidationRow
@@ -124,18 +125,31 @@ CONFLICT = {"decision": "undecided", "reason": f"{DISAGREE} at gamma 2: …"}
     ],
 )
 def test_trust_follows_the_figures(run: Run, told: dict[str, Any], level: str, reason: str) -> None:
-    found, why = trust(answers(run, **told))
-    assert found == level
-    assert reason in why
+    found = answers(run, **told).trust
+    assert found.level == level
+    assert reason in "; ".join(found.reasons)
     if level == "high":
-        assert trust(answers(run, "busy_machine", **told))[0] == "middling"
-        assert trust(answers(run, "generate_differs", **told))[0] == "low"
+        assert answers(run, "busy_machine", **told).trust.level == "middling"
+        assert answers(run, "generate_differs", **told).trust.level == "low"
 
 
 def test_a_conflict_is_told_from_what_is_only_open(run: Run) -> None:
     words = [verdict(answers(run, **one).entries[0]) for one in ({}, CONFLICT, {"decision": "undecided"})]
     assert words == ["speculate", "conflict", "undecided"]
     assert verdict(answers(run, decision="do not speculate").entries[0]) == "don't"
+
+
+def test_trust_is_kept_and_printed_alike(run: Run) -> None:
+    trust = {
+        "level": "low",
+        "reasons": ["no speed-up was decoded end to end", "the overhead of a round is not measured in 6 of 6"],
+    }
+    assert yaml.safe_load((run.path / "recommendation.yaml").read_text(encoding="utf-8"))["trust"] == trust
+    found = recommend(run)
+    document = strict_loads(recommendations_json(found))
+    assert document["trust"] == trust
+    text = answer_text(found)
+    assert f"TRUST: LOW, {'; '.join(trust['reasons'])}\nnext: {document['next_step']}\n" in text
 
 
 def test_three_warnings_are_shown_the_heaviest_first(run: Run) -> None:

@@ -24,7 +24,6 @@ import numpy as np
 
 from specgauge.api.keywords import config_of_keywords
 from specgauge.api.tables import (
-    acceptance_rows,
     answer_row,
     comparison_rows,
     html_text,
@@ -35,6 +34,7 @@ from specgauge.api.tables import (
 from specgauge.configs.errors import did_you_mean
 from specgauge.configs.reading import expanded
 from specgauge.model.checks import finite_or_none, whole_numbers
+from specgauge.sweeps.analysis.cell_estimate import acceptance_by_group
 from specgauge.sweeps.analysis.predictions import standing
 from specgauge.sweeps.analysis.settings import NO_ACCEPTANCE, run_settings
 from specgauge.sweeps.answer_table import answer_text
@@ -185,13 +185,15 @@ class Run:
         path = self.path / PROMPTS
         if not path.exists():
             raise ValueError(f"{path}: expected the prompts of the run, got no such file; run the same command again")
-        groups = {(one.pair, one.prompt): getattr(one, by) for one in prompt_rows(self.path)}
-        rows = [
-            row
-            for setting in run_settings(self._directory, {})
-            if setting.rounds is not None
-            for row in acceptance_rows(self.config, setting.key, setting.rounds, by, groups)
-        ]
+        prompts = prompt_rows(self.path)
+        rows: list[dict[str, Any]] = []
+        for setting in run_settings(self._directory, {}):
+            if setting.rounds is None:
+                continue
+            key = {name: value for name, value in asdict(setting.key).items() if name != "mode"}
+            groups = {one.prompt: getattr(one, by) for one in prompts if one.pair == setting.key.pair}
+            for one in acceptance_by_group(self.config, setting.rounds, groups):
+                rows += [key | {by: one.group, **figures} for figures in one.rows()]
         if not rows:
             raise ValueError(f"{self.path}: {NO_ACCEPTANCE}")
         return table_of(rows)
@@ -237,7 +239,8 @@ class Run:
     ) -> pd.DataFrame:
         """S(γ) from the acceptance that the run recorded and times (seconds) from elsewhere, by sampling and γ.
 
-        Intervals are over prompts; the times count as exact.
+        Intervals are over prompts; the times count as exact. `attrs["warnings"]` of the table says where the largest γ
+        recorded is the best.
 
         Args:
             t_decode_s: a plain decoding step of the batch.
@@ -263,7 +266,8 @@ class Run:
         gammas = None if gamma is None else np.atleast_1d(whole_numbers("gamma", gamma, minimum=1)).tolist()
         batch_size = int(whole_numbers("batch_size", batch_size, minimum=1))
         drafts_with_model = {one.name: one.drafts_with_model for one in self.config.pairs}
-        rows = []
+        rows: list[dict[str, Any]] = []
+        told: list[str] = []
         for setting in recorded_settings(self._directory, pair=pair, sampling=sampling, context=context):
             acceptance = acceptance_of(self._directory, setting, gammas, context=context)
             given = given_costs(
@@ -278,12 +282,15 @@ class Run:
             )
             costs = with_mean_verification(given, acceptance, batch_size=batch_size)
             document = predict_rows(acceptance, costs, batch_size=batch_size, max_itl_s=max_itl_s)
+            told += [f"{setting.key.sampling}: {words}" for words in document["warnings"]]
             confidence = self.config.precision.confidence
             low, high = drawn_interval(given.costs, acceptance, batch_size=batch_size, confidence=confidence)
             for index, row in enumerate(document["rows"]):
                 ends = {"speedup_low": finite_or_none(low[index]), "speedup_high": finite_or_none(high[index])}
                 rows.append(acceptance.inputs | row | ends | {"label": document["label"]})
-        return table_of(rows)
+        frame = table_of(rows)
+        frame.attrs["warnings"] = tuple(told)
+        return frame
 
     def __repr__(self) -> str:
         """What `specgauge recommend` prints, or why there is none."""

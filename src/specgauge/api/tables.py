@@ -1,25 +1,18 @@
-"""What `specgauge.api` gives as tables: rows of answers, acceptance and comparisons, as DataFrames, LaTeX and HTML."""
+"""What `specgauge.api` gives as tables: rows of answers and comparisons, as DataFrames, LaTeX and HTML."""
 
 from __future__ import annotations
 
 import html
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from specgauge.model.checks import finite_or_none
-from specgauge.model.settings import Setting
-from specgauge.model.stats.bootstrap import draw_prompts, percentile_interval, ratio_replicates
-from specgauge.sweeps.analysis.cell_estimate import RecordedRounds
+from specgauge.sweeps.analysis.answers import Recommendations
 from specgauge.sweeps.compare import Comparison
-from specgauge.sweeps.recommend import Recommendations
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from specgauge.configs.schema import Config
 
 UNKNOWN = "–"
 _USUAL = {"mode": "eager", "draft_sampling": "same", "acceptance_rule": "ratio"}
@@ -92,33 +85,6 @@ def html_text(cells: Sequence[Sequence[str]]) -> str:
     head, *rows = cells
     body = "".join(row("td", texts) for texts in rows)
     return f"<table><thead>{row('th', head)}</thead><tbody>{body}</tbody></table>"
-
-
-def acceptance_rows(
-    config: Config, setting: Setting, rounds: RecordedRounds, by: str, groups: Mapping[tuple[str, int], Any]
-) -> Iterator[dict[str, Any]]:
-    """Ω by γ of each group of a setting's prompts, with its interval over them, groups as they first appear.
-
-    groups: that of each prompt, by (pair, prompt); None where it has none.
-    """
-    result, precision = rounds.by_prompt, config.precision
-    key = {name: value for name, value in asdict(setting).items() if name != "mode"}
-    found = [groups.get((setting.pair, number)) for number in rounds.acceptance.prompts]
-    for group in dict.fromkeys(found):
-        own = [index for index, one in enumerate(found) if one == group]
-        weights = draw_prompts(len(own), precision.bootstrap_replicates, config.seed)
-        omega = ratio_replicates(result.committed[own], result.starts[own], weights, confidence=precision.confidence)
-        low, high = percentile_interval(np.clip(omega[1:], 1, result.gammas + 1), precision.confidence)
-        for index, gamma in enumerate(result.gammas.tolist()):
-            yield {
-                **key,
-                by: group,
-                "gamma": gamma,
-                "prompts": len(own),
-                "tokens_per_round": finite_or_none(omega[0, index]),
-                "tokens_per_round_low": finite_or_none(low[index]),
-                "tokens_per_round_high": finite_or_none(high[index]),
-            }
 
 
 def comparison_rows(comparison: Comparison, baseline: str, name: str) -> Iterator[dict[str, Any]]:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 import typer
 
+from specgauge.cli.errors import PROGRAM
+
 if TYPE_CHECKING:
     from specgauge.cli.parsing import GivenAcceptance
 
@@ -31,6 +33,11 @@ LOGITS_OPTIONS = (
     *("min_tokens_to_keep", "as_json"),
 )
 PROBS_OPTIONS = ("target_probs", "draft_probs", "names", "gamma", "acceptance_rule", "draft_sampling", "svg", "as_json")
+
+
+PLAN_EXAMPLE = "--target llama-3.1-8b --draft llama-3.2-1b --hardware h100-sxm --alpha .8"
+EXPLAIN_EXAMPLE = "--target-probs .2,.4,.4 --draft-probs .1,.1,.8"
+PREDICT_EXAMPLE = "--alpha .8 --gamma 1:6 --t-decode 19ms --t-draft 1.6ms --t-verify 21ms"
 
 
 def predict(
@@ -91,11 +98,6 @@ def predict(
         "histogram": histogram,
         "tokens_per_round": tokens_per_round,
     }
-    if from_run is None:
-        _refuse_without("--from-run", {"--pair": pair, "--sampling": sampling, "--context": context})
-        acceptance = parse_acceptance(given, gamma)
-    else:
-        acceptance = _recorded(from_run, given, gamma, pair=pair, sampling=sampling, context=context)
     times = {
         "t_decode": t_decode,
         "t_draft": t_draft,
@@ -104,6 +106,16 @@ def predict(
         "t_overhead": t_overhead,
         "t_draft_catch_up": t_draft_catch_up,
     }
+    if from_run is None and not any(value is not None for value in (*given.values(), *times.values())):
+        raise ValueError(
+            "predict: expected acceptance (--alpha, --rates, … or --from-run RUN) and times (--t-decode, --t-draft, "
+            f"--t-verify), got neither; such as: {PROGRAM} predict {PREDICT_EXAMPLE} (or --table FILE)"
+        )
+    if from_run is None:
+        _refuse_without("--from-run", {"--pair": pair, "--sampling": sampling, "--context": context})
+        acceptance = parse_acceptance(given, gamma)
+    else:
+        acceptance = _recorded(from_run, given, gamma, pair=pair, sampling=sampling, context=context)
     costs = costs_from_options(acceptance.gammas, times, draft_kind)
     if from_run is not None:
         from specgauge.cli.recorded import with_mean_verification
@@ -139,6 +151,15 @@ def _recorded(
         raise ValueError(f"--sampling: expected one of {', '.join(names)}, got none")
     gammas = None if gamma is None else parse_gammas(gamma, "--gamma")
     return acceptance_of(run, settings[0], gammas, context=context)
+
+
+def _missing(command: str, needed: Mapping[str, object], example: str, instead: str) -> ValueError:
+    """What a command still needs, with a line that has all of it."""
+    names = [name for name, value in needed.items() if value is None]
+    return ValueError(
+        f"{command}: expected {', '.join(needed)}, got no {', '.join(names)}; such as: {PROGRAM} {command} {example} "
+        f"(or {instead})"
+    )
 
 
 def _refuse_without(flag: str, options: Mapping[str, object]) -> None:
@@ -186,7 +207,8 @@ def plan(
         print(calibration_text(compared, groups, forms=forms))
         return
     if target is None or hardware is None or alpha is None:
-        raise ValueError("plan: expected --target, --hardware and --alpha, or --calibrate FILE, got too little")
+        needed = {"--target": target, "--hardware": hardware, "--alpha": alpha}
+        raise _missing("plan", needed, PLAN_EXAMPLE, "--calibrate FILE to hold a roofline against measured times")
     _refuse_others(line, "--target", PLAN_OPTIONS)
     document = plan_pair(
         target,
@@ -252,7 +274,8 @@ def explain(
         _print(logits_document(settled), as_json, lambda _: logits_text(settled))
         return
     if target_probs is None or draft_probs is None:
-        raise ValueError("explain: expected --target-probs and --draft-probs, or --logits, got too little")
+        needed = {"--target-probs": target_probs, "--draft-probs": draft_probs}
+        raise _missing("explain", needed, EXPLAIN_EXAMPLE, "--logits to explain sampling settings")
     _refuse_others(line, "--target-probs", PROBS_OPTIONS)
     target = [parse_numbers(position, "--target-probs") for position in target_probs.split(";")]
     draft = [parse_numbers(position, "--draft-probs") for position in draft_probs.split(";")]

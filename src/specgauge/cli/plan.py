@@ -39,8 +39,8 @@ from specgauge.model.roofline.calibration import (
     measured_steps,
     roofline_fit,
 )
-from specgauge.model.roofline.deployment import Deployment, Hardware, Precision, largest_batch, native_precision
-from specgauge.model.roofline.step_time import roofline_bounds_s, step_time_s, step_work
+from specgauge.model.roofline.deployment import Deployment, Hardware, Precision, largest_batch, precision_of
+from specgauge.model.roofline.step_time import step_parts_s, step_time_s, step_work
 from specgauge.model.settings import Provenance
 from specgauge.model.speedup import round_times_s
 from specgauge.sweeps.sources import cost_source
@@ -61,9 +61,7 @@ def deployment(shape: str, hardware: str, *, tensor_parallel: int = 1, dtype: st
         ValueError: an unknown name, or what does not fit together.
     """
     architecture = architecture_from_config(load_shape(shape), name=Path(shape).name)
-    precision = (
-        native_precision(architecture) if dtype is None else Precision(weights=dtype, kv_cache=dtype, compute=dtype)
-    )
+    precision = precision_of(architecture) if dtype is None else Precision(weights=dtype, kv_cache=dtype, compute=dtype)
     card = Hardware(**load_hardware(hardware).plain())
     return Deployment(architecture=architecture, hardware=card, precision=precision, tensor_parallel=tensor_parallel)
 
@@ -163,7 +161,7 @@ def _plan_row(
 
 
 def _bound(model: Deployment, batch_size: int, context: int, tokens: int) -> str:
-    bounds = roofline_bounds_s(step_work(model, batch_size=batch_size, context=context, tokens=tokens), model)
+    bounds = step_parts_s(step_work(model, batch_size=batch_size, context=context, tokens=tokens), model)
     return max(bounds, key=lambda name: float(bounds[name]))
 
 
@@ -296,9 +294,7 @@ def compare_groups(groups: Sequence[MeasuredGroup], path: Path, *, by: Axis) -> 
     Raises:
         ValueError: no group is.
     """
-    large = [
-        each for each in groups if each.rows >= FEWEST_ROWS and np.unique(each.steps["t_decode_s"].axis(by)).size > 1
-    ]
+    large = [each for each in groups if each.rows >= FEWEST_ROWS and len(set(each.steps["t_decode_s"].labels(by))) > 1]
     if not large:
         raise ValueError(
             f"{path}: expected a target and machine with at least {FEWEST_ROWS} rows and two values of {by}, to leave "

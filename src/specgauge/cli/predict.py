@@ -141,7 +141,19 @@ def predict_rows(
         "max_itl_s": max_itl_s,
         "wanted_speedup": wanted_speedup,
         "at_recommended": _at(recommended, accepted, given, batch_size, wanted_speedup) if recommended else None,
+        "warnings": _at_the_edge(acceptance, estimate.best_gamma),
     }
+
+
+def _at_the_edge(acceptance: GivenAcceptance, best_gamma: int) -> list[str]:
+    """What to know of a best γ that is the largest recorded; of one that was typed, rates say what is beyond."""
+    is_edge = len(acceptance.gammas) > 1 and best_gamma == acceptance.profile.gamma_drafted
+    if acceptance.profile.source != "run" or not is_edge:
+        return []
+    return [
+        f"γ = {best_gamma} is best and the largest that {acceptance.inputs['run']} recorded: a larger one may be "
+        "better still; extend grid.gamma in a new run"
+    ]
 
 
 def _inputs(
@@ -330,7 +342,7 @@ def rows_text(document: Mapping[str, Any]) -> str:
     lines += [_acceptance(document), *_choice(document), *_at_recommended(document)]
     if any(row["t_verify_provenance"] == ASSUMED_FLAT for row in rows):
         lines.append("T_verify was given once and is assumed flat over gamma; give a list with one time for each.")
-    lines += _implausible(rows)
+    lines += [*_implausible(rows), *(f"warning: {words}" for words in document["warnings"])]
     if document["label"]:
         lines.append(f"S is {document['label']} (give --t-overhead once a decoder has).")
     return "\n".join(lines)

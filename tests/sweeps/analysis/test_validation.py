@@ -24,7 +24,7 @@ from specgauge.model.costs import CostTable, RoundCosts, cost_table
 from specgauge.model.settings import Point, Provenance
 from specgauge.model.stats.bootstrap import interval_around
 from specgauge.model.validate import RatioError, ratio_error
-from specgauge.sweeps.analysis.counted_rounds import CountedArm, CountedBlock, counted_blocks, measured_costs
+from specgauge.sweeps.analysis.counted_rounds import CountedArm, CountedBlock, costs_of_cells, counted_blocks
 from specgauge.sweeps.analysis.timings import CellTimings, collect_timings
 from specgauge.sweeps.analysis.validation import (
     OTHER_CONTEXTS,
@@ -203,21 +203,21 @@ def cells(path: Path, **troubles: Any) -> Sequence[CellTimings]:
 
 
 def test_the_table_holds_medians(tmp_path: Path) -> None:
-    found = known(measured_costs(cells(tmp_path / "run", scale={"draft_catch_up": 0.5})))
+    found = known(costs_of_cells(cells(tmp_path / "run", scale={"draft_catch_up": 0.5})))
     at = found.costs(1, [64, 65], [1, 2, 3])
     assert (at.t_decode_s.tolist(), known(at.t_draft_catch_up_s).tolist()) == ([1.0, 1.0], [0.0, 0.0])
     assert at.t_draft_total_s.tolist() == [[0.125, 0.25, 0.375]] * 2
     assert at.t_verify_s.tolist() == [[1.25] * 3] * 2
     cell = cells(tmp_path / "noisy")[0]
     falling = replace(cell.arms["draft"], blocks={0: np.array([[0.25, 0.125, 0.5]])})
-    costs = known(measured_costs([CellTimings(cell=cell.cell, arms={**cell.arms, "draft": falling})]))
+    costs = known(costs_of_cells([CellTimings(cell=cell.cell, arms={**cell.arms, "draft": falling})]))
     assert costs.cells.t_draft_total_s.tolist() == [[[0.25, 0.25, 0.5]]]
     out_of_memory = {(1, 65, arm): ("oom", "full") for arm in ("decode", "draft", "draft_catch_up")}
-    some = known(measured_costs(cells(tmp_path / "some", broken=out_of_memory)))
+    some = known(costs_of_cells(cells(tmp_path / "some", broken=out_of_memory)))
     assert some.contexts.tolist() == [64]
     everywhere = {(1, context, "decode"): ("oom", "full") for context in (64, 65)}
-    assert measured_costs(cells(tmp_path / "none", broken=everywhere)) is None
-    assert measured_costs([]) is None
+    assert costs_of_cells(cells(tmp_path / "none", broken=everywhere)) is None
+    assert costs_of_cells([]) is None
 
 
 BLOCK = CountedBlock(

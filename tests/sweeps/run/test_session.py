@@ -19,7 +19,6 @@ from specgauge.configs.schema import Config
 from specgauge.exits import DONE, FAILED
 from specgauge.model.arms import arm_names
 from specgauge.reports.records import findings, read_report_data
-from specgauge.sweeps.answer_table import next_step
 from specgauge.sweeps.model_sizes import PairSizes
 from specgauge.sweeps.plan import plan_cells
 from specgauge.sweeps.recommend import recommend
@@ -129,7 +128,7 @@ def test_a_pair_that_nothing_can_be_measured_of_says_so_afterwards(tmp_path: Pat
         run(path)
     found = recommend(Run.open(path))
     assert {row["reason"] for row in found.entries} == {"refused: pair 'p': no weights"}
-    assert next_step(found) == "put right what the warnings name; what is refused would be so again"
+    assert found.next_step == "put right what the warnings name; what is refused would be so again"
     assert [(row.code, row.message) for row in findings(read_report_data(path), {})] == [
         ("pair_refused", "Not measured: pair 'p': no weights.")
     ]
@@ -329,7 +328,7 @@ def test_decoding_stops_between_blocks(tmp_path: Path, bench: FakeBench, monkeyp
     deadline = Deadline(timing_s + 9.0, now=lambda: float(len(bench.measured) + len(bench.decoded)))
     outcome = bench.measure_pair(tmp_path / "run", config, deadline=deadline)
     assert len(bench.decoded) == 2 * 4
-    assert outcome.left_out == ["4 of 6 blocks of decoding end to end"]
+    assert outcome.left_out == ["4 of 6 blocks of decoding end to end (most of greedy, batch size 1, context 65)"]
     assert outcome.validation_reasons == {}
 
 

@@ -216,7 +216,7 @@ def test_lines_come_back_as_written(tmp_path: Path) -> None:
     assert (line.first_call_s, line.notes, line.config) == (0.75, {"hot": True}, CONFIG)
     assert set(json.loads(path.read_text())) == {
         "schema", "config", "cell", "axes", "arm", "block", "status", "reason", "samples_s", "first_call_s",
-        "warmup_s", "device_s", "at", "notes", "checksum",
+        "warmup_s", "device_s", "at", "notes", "disturbance", "checksum",
     }  # fmt: skip
 
 

@@ -1,0 +1,169 @@
+"""The answers of a run as data: its entries, what was decoded beside them, how far to trust them, what to do next.
+
+    answers = Recommendations(entries=…, confidence=0.9, warnings=…, validation=…)
+    answers.trust                        # high, middling or low, with the figures that say so
+    answers.next_step
+
+Entries are those of recommendation.yaml, rows those of validation.csv, as mappings. No torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
+
+from specgauge.model.decision import DISAGREE
+from specgauge.model.settings import SettingPoint
+from specgauge.model.speedup import nearest_gamma
+from specgauge.sweeps.analysis.validation import ValidationSummary, cell_of, summarise
+from specgauge.sweeps.text_table import count
+
+if TYPE_CHECKING:
+    from specgauge.configs.pairs import PairConfig
+
+Entry = Mapping[str, Any]
+CLOSE_ERROR, WIDE_ERROR = 0.08, 0.15
+"""Mean relative error of predicted S under which trust can be high, and over which it is low."""
+DOUBTFUL = {
+    *("busy_machine", "drift", "not_converged", "few_prompts", "cost_error", "slow_baseline", "texts_differ"),
+    *("rounds_unexpected", "chain_inconsistent", "prediction_contradicted", "degenerate_text"),
+    *("acceptance_extrapolated", "not_lossless", "altered", "impossible_figure"),
+}
+"""Warnings that leave no high trust."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trust:
+    """How far answers can be relied on."""
+
+    level: Literal["high", "middling", "low"]
+    reasons: tuple[str, ...]
+    """The figures that say so."""
+
+    def as_mapping(self) -> dict[str, Any]:
+        """Plain data for JSON and YAML."""
+        return {"level": self.level, "reasons": list(self.reasons)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recommendations:
+    """The recommendations asked for, as the mappings of recommendation.yaml."""
+
+    entries: tuple[Mapping[str, Any], ...]
+    max_itl_s: float | None = None
+    confidence: float
+    """Of the intervals."""
+    warnings: tuple[Mapping[str, Any], ...]
+    validation: tuple[Mapping[str, Any], ...] = ()
+    """The rows of validation.csv that match, whatever their γ."""
+    pairs: Mapping[str, PairConfig] = field(default_factory=dict)
+    """Those of the run by name, where they are to be held against each other."""
+    are_some: bool = False
+    """Whether only some of the run's answers were asked for; warnings are always those of the whole run."""
+
+    @property
+    def summary(self) -> ValidationSummary | None:
+        """What decoding these points end to end found; None where none was."""
+        return summarise(self.validation)
+
+    def nearest_measured(self, entry: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """The row that decoded an entry's point at its γ or the one nearest to it; None where there is none."""
+        here = self._decoded.get(cell_of(entry))
+        gamma = entry["recommended_gamma"] or entry["best_gamma"] or 1  # a limit may leave none
+        return here[nearest_gamma(gamma, here)] if here else None
+
+    def measured(self, entry: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """The row that decoded an entry's point at the very γ it recommends; None where there is none."""
+        row = self.nearest_measured(entry)
+        return row if row is not None and row["gamma"] == entry["recommended_gamma"] else None
+
+    @cached_property
+    def _decoded(self) -> Mapping[SettingPoint, Mapping[int, Mapping[str, Any]]]:
+        """The rows that decoded a cell as the models decide and know its speed-up, by cell and γ."""
+        found: dict[SettingPoint, dict[int, Mapping[str, Any]]] = {}
+        for row in self.validation:
+            if row["lossless"] and row["speedup_measured"] is not None:
+                found.setdefault(cell_of(row), {})[row["gamma"]] = row
+        return found
+
+    def is_measured(self, entry: Entry) -> bool:
+        """Whether the γ that an entry's figures belong to was decoded."""
+        row = self.nearest_measured(entry)
+        return row is not None and row["gamma"] == (entry["recommended_gamma"] or row["gamma"])
+
+    @property
+    def known(self) -> list[Entry]:
+        """The entries with a speed-up."""
+        return [entry for entry in self.entries if is_known(entry)]
+
+    @property
+    def trust(self) -> Trust:
+        """How far the answers can be relied on, and the figures that say so."""
+        known = self.known
+        if not known:
+            return Trust(level="low", reasons=("no cell has both timings and acceptance",))
+        if any(one["code"] == "generate_differs" for one in self.warnings):
+            return Trust(level="low", reasons=("a model's texts are not those of transformers' generate",))
+        conflicts = sum(map(is_conflict, known))
+        if conflicts:
+            of = f"{conflicts} of {count(len(known), 'cell')}"
+            return Trust(level="low", reasons=(f"prediction and measurement disagree in {of}",))
+        measured = sum(map(self.is_measured, known))
+        errors = None if self.summary is None else self.summary.speedup
+        optimistic = sum(map(is_optimistic, known))
+        unknown = [f"the overhead of a round is not measured in {optimistic} of {len(known)}"] if optimistic else []
+        if not measured or errors is None:
+            return Trust(level="low", reasons=("no speed-up was decoded end to end", *unknown))
+        over = "" if errors.count == measured else f" over {errors.count} γ"
+        found = [f"predicted S {errors.text()}{over} in {measured} of {count(len(known), 'cell')}", *unknown]
+        if errors.mean > WIDE_ERROR:
+            return Trust(level="low", reasons=tuple(found))
+        doubts = sorted({str(one["code"]) for one in self.warnings} & DOUBTFUL)
+        if errors.mean > CLOSE_ERROR or measured < len(known) or optimistic or doubts:
+            found += ["warned of " + ", ".join(doubts).replace("_", " ")] if doubts else []
+            return Trust(level="middling", reasons=tuple(found))
+        return Trust(level="high", reasons=tuple(found))
+
+    @property
+    def next_step(self) -> str:
+        """What to do with these answers."""
+        known = self.known
+        codes = {str(one["code"]) for one in self.warnings}
+        if not known and "pair_refused" in codes:
+            return "put right what the warnings name; what is refused would be so again"
+        if not known:
+            return "see to what the warnings name, then run the same command again; it goes on where it stopped"
+        if any(map(is_conflict, known)):
+            return "measure again with --fresh, nothing beside it and more validate.prompts"
+        if self.max_itl_s is not None and all(entry["recommended_gamma"] is None for entry in known):
+            return "decode plainly, or allow longer rounds (--max-itl)"
+        if "not_lossless" in codes:
+            return "set validate.acceptance: null to have the real speed-up decoded"
+        if all(self.nearest_measured(entry) is None for entry in known):
+            if codes & {"not_decoded", "out_of_time"}:
+                return "run the same command again; it goes on with decoding end to end"
+            return "have the speed-ups decoded end to end: a new run (--fresh) with `validate: {gamma: recommended}`"
+        if any(entry["decision"] == "undecided" for entry in known):
+            return "a new run with more prompts, larger precision.max_blocks and max_seconds decides what is open"
+        gammas = sorted({entry["gamma"] for entry in known if entry["gamma"]})
+        if not gammas:
+            return "decode plainly here; the report says how far from paying it is"
+        is_everywhere = len(gammas) == 1 and all(entry["gamma"] for entry in known)
+        return f"speculate with γ = {', '.join(map(str, gammas))}{'' if is_everywhere else ' where the table says so'}"
+
+
+def is_known(entry: Mapping[str, Any]) -> bool:
+    """Whether a speed-up is known."""
+    return entry["speedup"]["value"] is not None
+
+
+def is_optimistic(entry: Mapping[str, Any]) -> bool:
+    """Whether an entry's speed-up leaves ε out, since it is unknown."""
+    return is_known(entry) and entry.get("t_overhead_s") is None
+
+
+def is_conflict(entry: Entry) -> bool:
+    """Whether a decision is open because prediction and measurement disagree."""
+    return entry["decision"] == "undecided" and str(entry["reason"]).startswith(DISAGREE)
