@@ -280,6 +280,11 @@ def _warnings(pair: PlannedPair) -> list[str]:
         sizes = sorted((pair.target.architecture.vocab_size, pair.draft.architecture.vocab_size))
         if sizes[1] > sizes[0] * (1 + _VOCABULARIES_DIFFER):
             found.append(f"vocabularies of {sizes[0]} and {sizes[1]} tokens: a draft must have its target's tokenizer")
+    if fitted is not None:
+        found.append(
+            f"launch cost ({fitted.launch_s * 1e6:.0f} µs a layer) and epsilon are those of the software that was "
+            "measured; another has its own: calibrate with its times, or leave them out (--uncalibrated)"
+        )
     if fitted is not None and fitted.not_identified:
         found.append(f"the calibration's steps do not identify {' and '.join(fitted.not_identified)}")
     return found
