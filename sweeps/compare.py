@@ -106,6 +106,9 @@ def other_texts_of(first: Run, second: Run, pair: str, other: str) -> str:
 
 def differences(first: Run, second: Run, partners: Mapping[str, str]) -> Iterator[str]:
     """What differs in machine, versions, drafts, and how the models of pairs that belong together are loaded."""
+    for name, run in (("first", first), ("second", second)):
+        if run.is_imported:
+            yield f"{name}: imported, as another program measured it; its prompts are not known"
     now = machine_of(second.environment)
     for name, one in machine_of(first.environment).items():
         two = now[name]
