@@ -146,6 +146,21 @@ def test_what_was_measured_stands_open_beside_its_gamma() -> None:
     ]
 
 
+def test_an_end_beyond_the_axis_is_an_arrow() -> None:
+    ends = {"speedup_measured_low": 0.1, "speedup_measured_high": 40.0}
+    axes, _ = speedup_axes(curve(), a_record(gamma=2, **ends), a_record(gamma=3, speedup_measured_low=0.1))
+    low, high = axes.get_ylim()
+    assert [(mark.get_marker(), mark.get_xydata().tolist()) for mark in found(axes, "cut")] == [
+        ("v", [[2.12, low], [3.12, low]]), ("^", [[2.12, high]]),
+    ]  # fmt: skip
+    assert points(axes, "cap") == [(3.12, 1.6)]
+    across, _ = drawn(figures.draw_scatter, [a_point(1.0, 2.0, x_ends=(0.01, 50.0))])
+    assert [mark.get_marker() for mark in found(across, "cut")] == ["<", ">"]
+    assert points(across, "cut") == [(across.get_xlim()[0], 2.0), (across.get_xlim()[1], 2.0)]
+    assert figures.scatter_is_cut([a_point(1.0, 2.0, x_ends=(0.01, 50.0))])
+    assert not figures.scatter_is_cut([a_point(1.0, 2.0)])
+
+
 def cost_axes(rows: list[PredictionRow]) -> tuple[Axes, Hover]:
     return drawn(figures.draw_cost, {"t1": rows}, figures.series_styles(["t1"]), *known(cost_domain([{"t1": rows}])))
 

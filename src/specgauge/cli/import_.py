@@ -52,7 +52,8 @@ def import_(
 ) -> None:
     """Take up runs that a serving engine measured: FORMAT FILE… --out RUN.
 
-    Formats: table, vllm-metrics, vllm-bench; see docs/engines.md.
+    Formats: table, aiperf, vllm-metrics, vllm-bench, vllm-requests, sglang-bench, sglang-requests, sglang-metrics,
+    llama-bench, llama-batched-bench, llama-server, speed-bench, spec-bench, golden; see docs/engines.md.
     """
     from specgauge.sweeps.imports.formats import find_format, read
     from specgauge.sweeps.imports.formats import guess as guessed

@@ -248,9 +248,10 @@ def plan(
         fit = Fit(hardware=hardware, launch_of=launch_of, source=source, out=out, draft_window=draft_window)
         _calibrate(calibrate, alias or (), by, fit, forms=forms, dtype=dtype, tensor_parallel=tensor_parallel)
         return
-    if target is None or hardware is None:
-        needed = {"--target": target, "--hardware": hardware}
-        raise _missing("plan", needed, PLAN_EXAMPLE, "--calibrate FILE to hold a roofline against measured times")
+    accepted = next((one for one in (alpha, rates, survival_of, acceptance_lengths) if one is not None), None)
+    if target is None or hardware is None or accepted is None:
+        needed = {"--target": target, "--hardware": hardware, "--alpha (or other acceptance)": accepted}
+        raise _missing("plan", needed, PLAN_EXAMPLE, "--calibrate FILE|RUN to fit the roofline to measured times")
     _refuse_others(line, "--target", PLAN_OPTIONS)
     given = {"alpha": alpha, "rates": rates}
     if survival_of is not None:
@@ -285,8 +286,6 @@ def _typed(given: Mapping[str, object], gamma: str | None, lengths: Path | None,
 
     if lengths is None:
         _refuse_without("--acceptance-lengths", {"--acceptance-table": table})
-    if lengths is None and all(value is None for value in given.values()):
-        raise ValueError("acceptance: expected --alpha, --rates, --survival-of or --acceptance-lengths, got none")
     return typed_acceptance(given, gamma, lengths=lengths, table=table)
 
 
