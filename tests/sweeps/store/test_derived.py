@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -17,6 +18,7 @@ from specgauge.cli.main import main
 from specgauge.reports.records import findings, read_report_data
 from specgauge.sweeps.analysis.predictions import predict, predict_run
 from specgauge.sweeps.recommend import recommend
+from specgauge.sweeps.store import derived
 from specgauge.sweeps.store.derived import doubts, stands
 from specgauge.sweeps.store.journal import Journal
 from specgauge.sweeps.store.rundir import Run
@@ -79,6 +81,20 @@ def test_what_was_altered_is_named_and_the_answers_are_derived_anew(path: Path, 
     data = read_report_data(path)
     assert [asdict(row) for row in data.recommendations] == list(anew.recommendations)
     assert "altered" in {one.code for one in findings(data, {})}
+
+
+@pytest.mark.parametrize("name", ["cells.jsonl", "predictions.csv", "acceptance/p--greedy.parquet"])
+def test_what_no_reader_takes_is_not_read_for_its_hash(path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gigabytes of nothing, which take a minute to hash."""
+    with (path / name).open("ab") as file:
+        file.truncate(9 << 30)
+    monkeypatch.setattr(derived.hashlib, "file_digest", lambda file, _: hash_of_small(file))
+    assert not stands(path)
+
+
+def hash_of_small(file: Any) -> Any:
+    assert os.fstat(file.fileno()).st_size < 1 << 20
+    return hashlib.sha256(file.read())
 
 
 @pytest.mark.parametrize(
