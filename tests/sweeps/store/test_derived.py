@@ -21,7 +21,9 @@ from specgauge.sweeps.recommend import recommend
 from specgauge.sweeps.store import derived
 from specgauge.sweeps.store.derived import doubts, stands
 from specgauge.sweeps.store.journal import Journal
+from specgauge.sweeps.store.rows import json_line
 from specgauge.sweeps.store.rundir import Run
+from specgauge.sweeps.store.schema import PromptRow
 from tests.sweeps import made
 
 
@@ -55,6 +57,7 @@ def other_acceptance(path: Path) -> None:
     made.acceptance_frame(10, 16, 0.75).to_parquet(path / "acceptance" / "p--greedy.parquet", index=False)
 
 
+PROMPT = PromptRow(pair="p", prompt=0, category=None, text="another", tokens=(1,))
 CHANGES: dict[str, Callable[[Path], object]] = {
     "its own text": edited("recommendation.yaml", "decision: speculate", "decision: undecided"),
     "predictions.csv": edited("predictions.csv", ",2,", ",3,"),
@@ -62,7 +65,7 @@ CHANGES: dict[str, Callable[[Path], object]] = {
     "acceptance/p--greedy.parquet": other_acceptance,
     "config.yaml": edited("config.yaml", "confidence: 0.9", "confidence: 0.8"),
     "validation.csv": lambda path: (path / "validation.csv").write_text("anything"),
-    "prompts.jsonl": lambda path: os.mkfifo(path / "prompts.jsonl"),
+    "prompts.jsonl": lambda path: (path / "prompts.jsonl").write_bytes(json_line(PROMPT)),
 }
 
 
