@@ -29,7 +29,7 @@ from specgauge.sweeps.analysis.cell_estimate import CellEstimate, SharedCosts, e
 from specgauge.sweeps.analysis.decoded import DecodedCells
 from specgauge.sweeps.analysis.imported_warnings import imported_warnings
 from specgauge.sweeps.analysis.settings import NOTHING_COUNTED, RunSetting, cells_of, run_settings
-from specgauge.sweeps.analysis.timings import NOT_IMPORTED, NOT_YET, CellTimings, collect_timings
+from specgauge.sweeps.analysis.timings import CellTimings, collect_timings, timings_of
 from specgauge.sweeps.analysis.warnings import (
     acceptance_warnings,
     decision_warnings,
@@ -91,8 +91,7 @@ class AnalysedRun:
         settings = tuple(run_settings(run, reasons.acceptance, pairs=pairs))
         if seed is not None:
             run = replace(run, config=run.config.model_copy(update={"seed": seed}))
-        missing = NOT_IMPORTED if run.is_imported else NOT_YET
-        cells = collect_timings(plan_cells(run.config), run.config.grid.gamma, run.journal(), missing=missing)
+        cells = timings_of(run)
         decoded = DecodedCells.read(run, cells, settings)
         return cls(run=run, cells=cells, settings=settings, decoded=decoded, reasons=reasons)
 

@@ -32,7 +32,8 @@ from specgauge.model.costs import RoundCosts, measured_costs
 from specgauge.model.search.levels import level_blocks
 from specgauge.model.search.search import SEARCH_NOTE
 from specgauge.model.stats.disturbance import Disturbance, added_up, disturbance_of
-from specgauge.sweeps.plan import Cell
+from specgauge.sweeps.plan import Cell, plan_cells
+from specgauge.sweeps.store.rundir import CELLS, Run
 from specgauge.sweeps.store.schema import JournalLine
 
 UNMEASURED = "unmeasured"
@@ -161,6 +162,13 @@ class CellTimings:
                 arm="plain decoding (γ = 0)" if is_plain else f"rounds at γ = {gamma}"
             )
         return worst.status, "" if worst.status == "ok" else worst.reason
+
+
+def timings_of(run: Run) -> tuple[CellTimings, ...]:
+    """The cells of a run with what its journal says of them; ValueError where that is damaged."""
+    missing = NOT_IMPORTED if run.is_imported else NOT_YET
+    lines = run.journal() if (run.path / CELLS).exists() else ()
+    return collect_timings(plan_cells(run.config), run.config.grid.gamma, lines, missing=missing)
 
 
 def collect_timings(
