@@ -33,16 +33,17 @@ from specgauge.model.search.levels import level_blocks
 from specgauge.model.search.search import SEARCH_NOTE
 from specgauge.model.stats.disturbance import Disturbance, added_up, disturbance_of
 from specgauge.sweeps.plan import Cell, plan_cells
+from specgauge.sweeps.store.outcomes import PairOutcome, read_outcomes
 from specgauge.sweeps.store.rundir import CELLS, Run
 from specgauge.sweeps.store.schema import JournalLine
 
-UNMEASURED = "unmeasured"
+UNMEASURED, REFUSED = "unmeasured", "refused"
 DISTURBED = "disturbed"
 """The note of a block on how many of its samples other programs disturbed, as earlier releases wrote it."""
 NOT_YET = "not measured yet; run the same command again, it goes on where it stopped"
 NOT_IMPORTED = "the imported files hold no time of {arm} here"
 """As NOT_YET, of a run that another program measured."""
-_SEVERITY = ("failed", "killed", "oom", "skipped", UNMEASURED, "ok")
+_SEVERITY = (REFUSED, "failed", "killed", "oom", "skipped", UNMEASURED, "ok")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +52,7 @@ class ArmTimings:
 
     arm: str
     status: str
-    """`ok` where there is a block of samples, else the worst of what was recorded, else `unmeasured`."""
+    """`ok` where there is a block of samples, else the worst of what was recorded, else `refused` or `unmeasured`."""
     reason: str
     """Why there is no sample, or no more of them; empty where all is well."""
     ended_by: str = ""
@@ -165,18 +166,30 @@ class CellTimings:
 
 
 def timings_of(run: Run) -> tuple[CellTimings, ...]:
-    """The cells of a run with what its journal says of them; ValueError where that is damaged."""
+    """The cells of a run with what its files say of them; ValueError where one is damaged."""
     missing = NOT_IMPORTED if run.is_imported else NOT_YET
     lines = run.journal() if (run.path / CELLS).exists() else ()
-    return collect_timings(plan_cells(run.config), run.config.grid.gamma, lines, missing=missing)
+    planned, given_up = plan_cells(run.config), refused(read_outcomes(run.path))
+    return collect_timings(planned, run.config.grid.gamma, lines, given_up, missing=missing)
+
+
+def refused(outcomes: Mapping[str, PairOutcome]) -> dict[str, str]:
+    """Why pairs were given up for good, by their names."""
+    return {pair: one.bad_input for pair, one in outcomes.items() if one.bad_input is not None}
 
 
 def collect_timings(
-    cells: Iterable[Cell], gammas: tuple[int, ...], lines: Iterable[JournalLine], *, missing: str = NOT_YET
+    cells: Iterable[Cell],
+    gammas: tuple[int, ...],
+    lines: Iterable[JournalLine],
+    refusals: Mapping[str, str] | None = None,
+    *,
+    missing: str = NOT_YET,
 ) -> tuple[CellTimings, ...]:
     """Sort journal lines into the planned cells; of lines about the same block the last counts.
 
-    missing: why an arm has no line, its name as {arm}.
+    refusals: why pairs were given up, by their names; their arms without a line have that status and reason.
+    missing: why another arm has no line, its name as {arm}.
 
     Raises:
         ValueError: samples of one block have different numbers of marks.
@@ -189,6 +202,9 @@ def collect_timings(
         names = [*arm_names(gammas, catches_up=cell.catches_up)]
         names += [arm for arm in map(round_arm, gammas) if (cell.id, arm) in latest]
         arms = {arm: _arm(arm, latest.get((cell.id, arm), {}), missing) for arm in names}
+        if refusals is not None and (why := refusals.get(cell.pair)) is not None:
+            given_up = {name: arm for name, arm in arms.items() if arm.status == UNMEASURED}
+            arms |= {name: replace(arm, status=REFUSED, reason=why) for name, arm in given_up.items()}
         found.append(CellTimings(cell=cell, arms=_at_one_pace(arms)))
     return tuple(found)
 

@@ -134,6 +134,14 @@ def json_text(content: Mapping[str, Any]) -> str:
     return "\n".join(["{", ",\n".join(lines), "}"]) + "\n"
 
 
+def refuse_batch_size(request: Request) -> None:
+    """Raise ValueError where a single batch size is asked for, in forms that have them all."""
+    if request.batch_size is not None:
+        raise ValueError(
+            f"batch size: expected none, since what is written has every batch size, got {request.batch_size}"
+        )
+
+
 def placeholder_notes(answers: ServingAnswers, title: str) -> Iterator[str]:
     """What has to be filled in, where the draft is none that an engine can load."""
     if answers.draft.kind == "layers":

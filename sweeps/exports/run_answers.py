@@ -26,6 +26,7 @@ from specgauge.sweeps.analysis.timings import CellTimings
 from specgauge.sweeps.exports.answers import DraftSource, GammaFigures, PointAnswer, ServingAnswers
 from specgauge.sweeps.exports.engine import DraftRules
 from specgauge.sweeps.exports.schedule import KnownPoint, Undecided, answer, gamma_schedule
+from specgauge.sweeps.imports.write import UNKNOWN
 from specgauge.sweeps.plan import chains, planned_pairs, settings_of
 from specgauge.sweeps.recommend import refuse_what_is_not_there
 from specgauge.sweeps.store.rundir import Run
@@ -173,7 +174,8 @@ def _reach(sizes: list[int]) -> str:
 def _notes(setting: RunSetting, analysed: AnalysedRun, points: list[KnownPoint]) -> Iterator[str]:
     if any(point.costs.is_optimistic for point in points):
         yield f"S is {OPTIMISTIC}"
-    if setting.draft_chain != setting.chain and setting.draft_chain not in chains(analysed.run.config):
+    is_timed = setting.draft_chain == setting.chain or setting.draft_chain in chains(analysed.run.config)
+    if not (is_timed or analysed.run.is_imported):
         yield "the time of a draft step is that of drawn drafts; greedy ones were not timed"
 
 
@@ -201,13 +203,17 @@ def _point(size: int, known: KnownPoint, estimate: CellEstimate, undecided: Unde
 
 
 def _origin(run: Run) -> str:
+    if run.is_imported:
+        release = run.environment.get("release")
+        engine = run.environment.get("engine") or "an engine"
+        return f"imported ({run.environment.get('format')}) from {engine}{f' {release}' if release else ''}"
     when = run.environment.get("collected_at")
     device = run.environment.get("gpu") or run.environment.get("device") or "an unknown machine"
     return f"measured {str(when)[:10] if when else 'on an unknown day'} on {device}"
 
 
 def _loadable(model: ModelConfig) -> str | None:
-    return None if model.model == EMBEDDED else model.model
+    return None if model.model in (EMBEDDED, UNKNOWN) else model.model
 
 
 def _draft(pair: PairConfig) -> DraftSource:

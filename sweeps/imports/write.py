@@ -90,9 +90,10 @@ def write_import(out: Path, form: Format, files: Sequence[Path], imported: Impor
 def _refuse_twice(runs: Iterable[EngineRun]) -> None:
     first: dict[EngineRun, str] = {}
     for run in runs:
-        counts = tuple(replace(one, source="") for one in run.counts)
-        earlier = first.setdefault(replace(run, source="", counts=counts), run.source)
-        if earlier != run.source and run.is_timed:
+        figures = replace(run, source="", counts=tuple(replace(one, source="") for one in run.counts))
+        earlier = first.get(figures)
+        first[figures] = run.source
+        if earlier is not None and run.is_timed:
             at = "" if run.batch_size is None else f", batch size {run.batch_size}"
             raise ValueError(
                 f"{run.source}: expected every run once, got the same figures as {earlier} (gamma {run.gamma}{at})"

@@ -20,7 +20,7 @@ ENGINES = (
     ("sglang", "--form", "dspark"),
     ("tensorrt-llm",),
     ("tensorrt-llm", "--release", "1.2.1"),
-    ("llama.cpp", "--draft-sampling", "greedy"),
+    ("llama.cpp",),
     ("transformers",),
 )
 REFUSED = (
@@ -32,6 +32,9 @@ REFUSED = (
     ("--engine", "vllm", "--context", "65"),
     ("--engine", "sglang", "--batch-size", "3"),
     ("--engine", "llama.cpp", "--batch-size", "96"),
+    ("--engine", "tensorrt-llm", "--batch-size", "8"),
+    ("--engine", "sglang", "--form", "adaptive", "--batch-size", "8"),
+    ("--engine", "sglang", "--form", "dspark", "--batch-size", "8"),
     ("--engine", "vllm", "--undecided", "on"),
     ("--engine", "vllm", "--draft-sampling", "drawn"),
     ("--engine", "transformers", "--batch-size", "8"),

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from specgauge.cli.run_commands import at_home
+
 if TYPE_CHECKING:
     from specgauge.sweeps.analysis.predictions import Predictions
     from specgauge.sweeps.imports.engine_run import Format, Given
@@ -19,7 +21,8 @@ def import_(
         typer.Argument(metavar="FORMAT FILE…", help="The format, then files of it; with --guess files alone."),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="RUN", help="The run directory to write, a new one.")
+        Path | None,
+        typer.Option("--out", metavar="RUN", help="The run directory to write, a new one.", callback=at_home),
     ] = None,
     guess: Annotated[
         bool, typer.Option("--guess", help="Tell the format by the files; import them where --out is.")

@@ -45,7 +45,7 @@ def document() -> dict[str, Any]:
         "draft": {"name": "llama-3.2-1b", "kind": "model"},
         "acceptance": {"source": "alpha", "alpha": 0.78},
         "confidence": 0.9,
-        "points": [point(16, 1024, 0), point(2, 1024, 2), point(2, 8192, 1), point(64, 1024, 1)],
+        "points": [point(16, 1024, 1), point(2, 1024, 1), point(2, 8192, 1), point(64, 1024, 1)],
         "contexts": [
             {"context": 1024, "schedule": schedule},
             {"context": 8192, "schedule": [{"first": 2, "last": 2, "gamma": 1}]},
@@ -120,8 +120,8 @@ def test_drafts_without_a_model(plan: Callable[..., Path], draft: Any) -> None:
         ({"schema_version": 2}, "expected release 1 of a plan, got 2; write it again with `specgauge plan … --json`"),
         ({"confidence": 2}, "confidence: input should be less than 1, got '2'; write it again"),
         (
-            {"points": [{**point(2, 1024, 2), "gamma": -1}]},
-            r"points\.0\.gamma: input should be greater than or equal to",
+            {"points": [{**point(2, 1024, 2), "batch_size": 0}]},
+            r"points\.0\.batch_size: input should be greater than or equal",
         ),
         ({"contexts": [{"context": 8, "schedule": []}]}, "expected a context in which a batch size fits, got none"),
     ],
