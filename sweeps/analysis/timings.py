@@ -32,8 +32,9 @@ from specgauge.model.costs import RoundCosts, measured_costs
 from specgauge.model.search.levels import level_blocks
 from specgauge.model.search.search import SEARCH_NOTE
 from specgauge.model.stats.disturbance import Disturbance, added_up, disturbance_of
-from specgauge.sweeps.plan import Cell
-from specgauge.sweeps.store.outcomes import PairOutcome
+from specgauge.sweeps.plan import Cell, plan_cells
+from specgauge.sweeps.store.outcomes import PairOutcome, read_outcomes
+from specgauge.sweeps.store.rundir import CELLS, Run
 from specgauge.sweeps.store.schema import JournalLine
 
 UNMEASURED, REFUSED = "unmeasured", "refused"
@@ -167,6 +168,14 @@ class CellTimings:
                 arm="plain decoding (γ = 0)" if is_plain else f"rounds at γ = {gamma}"
             )
         return worst.status, "" if worst.status == "ok" else worst.reason
+
+
+def timings_of(run: Run) -> tuple[CellTimings, ...]:
+    """The cells of a run with what its files say of them; ValueError where one is damaged."""
+    missing = NOT_IMPORTED if run.is_imported else NOT_YET
+    lines = run.journal() if (run.path / CELLS).exists() else ()
+    planned, given_up = plan_cells(run.config), refused(read_outcomes(run.path))
+    return collect_timings(planned, run.config.grid.gamma, lines, given_up, missing=missing)
 
 
 def refused(outcomes: Mapping[str, PairOutcome]) -> dict[str, str]:
