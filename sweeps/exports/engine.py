@@ -76,7 +76,8 @@ def header_lines(answers: ServingAnswers, engine: Engine, export: Export) -> Ite
     yield from (point.label for point in answers.points)
     if export.is_schedule:
         for one in answers.open_ranges:
-            yield f"batch {one.first} to {one.last}: γ {one.gamma}, undecided: {one.reason}"
+            sizes = str(one.first) if one.first == one.last else f"{one.first} to {one.last}"
+            yield f"batch {sizes}: γ {one.gamma}, undecided: {one.reason}"
         yield answers.reach
     yield from export.notes
     yield from answers.notes
