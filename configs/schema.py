@@ -257,15 +257,17 @@ class ValidateConfig(Section):
     """Accept by coin at this rate, or at these rates by position in a round, to check the cost model alone; the texts
     are then not the target's."""
     max_seconds: Annotated[Seconds | None, NO_LIMIT] = 300.0
-    """Seconds for the decoding of one pair; every cell gets its first block all the same. Null is no limit."""
+    """Seconds for the decoding of one pair, by the clock: no block is begun that, by those before it, would not fit.
+    Null is no limit."""
 
 
 class LimitsConfig(Section):
     """Where a run stops, whatever is left to measure; running the same command again resumes it."""
 
     run_seconds: Annotated[Seconds | None, NO_LIMIT] = None
-    """Seconds of one call of `run`, all pairs together, after which no further block is begun; null is no limit. Pairs
-    share them alike, and timing leaves half of what it finds to decoding end to end. It may differ from call to call of
+    """Seconds of one call of `run`, all pairs together; null is no limit. Pairs share them alike, and what one leaves
+    is for those that follow. Texts and acceptance take at most 3 tenths of a pair's share, timing 4 tenths of what they
+    leave, decoding end to end the rest: each begins nothing that should not fit. It may differ from call to call of
     one run directory."""
     memory: Annotated[ByteCount | None, NO_LIMIT] = None
     """Bytes, such as 8GiB, that the weights of both models and the keys and values of a cell may take by estimate; a

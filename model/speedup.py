@@ -170,7 +170,8 @@ def round_times_s(costs: RoundCosts, acceptance: Acceptance, *, batch_size: Arra
     if costs.t_draft_catch_up_s is not None:
         rows = whole_numbers("batch_size", batch_size, minimum=1)[..., np.newaxis]
         follows = _catch_up_probability(np.clip(acceptance.full_acceptance, 0.0, 1.0), rows)
-        catch_up_s = follows * costs.t_draft_catch_up_s[..., np.newaxis]
+        delta_s = np.asarray(costs.t_draft_catch_up_s)[..., np.newaxis]
+        catch_up_s = np.where(delta_s == 0, 0.0, follows * delta_s)  # 0 whatever A_gamma, known or not
     parts = costs.t_draft_total_s, catch_up_s, costs.t_verify_s, costs.t_overhead_s
     return _positive(_round_time_s(*parts, costs.t_round_s))
 

@@ -26,6 +26,7 @@ from specgauge.reports.formatting import UNKNOWN, count, duration, percent, prin
 from specgauge.reports.records import DO_NOT, ReportData, curves, findings, read_report_data, validated
 from specgauge.reports.summaries import acceptance_curves
 from specgauge.reports.tables import (
+    Table,
     acceptance_table,
     answer_table,
     broken_table,
@@ -40,7 +41,7 @@ from specgauge.sweeps.analysis.answers import Recommendations
 from specgauge.sweeps.answer_table import rank
 from specgauge.sweeps.model_sizes import ModelSize, PairSizes, read_pair_sizes
 from specgauge.sweeps.plan import plan_cells, planned_pairs
-from specgauge.sweeps.store.files import write_text_atomically
+from specgauge.sweeps.store.files import check_output, write_text_atomically
 from specgauge.sweeps.store.rows import plain
 from specgauge.sweeps.store.rundir import CONFIG, MEASURED, REPORT
 from specgauge.sweeps.store.schema import JournalLine
@@ -51,8 +52,9 @@ _TONES |= {"none": "tone-open", NO_ANSWER: "tone-open"}
 _UNITS = (("_bytes", 2**30, "GiB"), ("_hz", 1e6, "MHz"), ("_w", 1.0, "W"), ("_c", 1.0, "°C"))
 CAVEATS = 3
 """Warnings on the first page, the heaviest; the others have a section of their own."""
-MOST_ROWS = 34
-"""Of the table of answers, so that map and caveats still fit on the printed page; a longer one comes after them."""
+FEW_ROWS, MOST_ROWS, MAP_ROWS = 8, 31, 4
+"""Of the table of answers: with so many the map is on the first screen under it, and with so many map, table and
+caveats are on the first printed page; each further map takes the place of some."""
 Facts = list[tuple[str, list[tuple[str, str]]]]
 """Headings with pairs of name and value."""
 
@@ -64,16 +66,11 @@ def write_report(run_dir: Path, out: Path | None = None) -> Path:
         ValueError: no run there, one of its files is damaged, or `out` cannot be a file.
         StorageError: the disk refused the write; an older report stays.
     """
-    values = page_values(read_report_data(run_dir))
     target = run_dir / REPORT if out is None else out
-    if target.is_dir():
-        raise ValueError(f"{target}: is a directory, a file name is expected (for example {target / REPORT})")
-    if target.exists() and not target.is_file():
-        raise ValueError(f"{target}: is no file, a file name is expected (for example {REPORT})")
+    check_output(target, REPORT)
     if target.suffix == ".parquet" or (target.name in MEASURED and (target.parent / CONFIG).is_file()):
         raise ValueError(f"{target}: holds what a run measured, another file name is expected (for example {REPORT})")
-    if not target.parent.is_dir():
-        raise ValueError(f"{target}: the folder {target.parent} does not exist; make it first, or give another --out")
+    values = page_values(read_report_data(run_dir))
     parts = {name: Markup(_part(f"report.{name}")) for name in ("css", "js")}
     write_text_atomically(target, printable(_template().render(**parts, version=__version__, **values)) + "\n")
     return target
@@ -133,7 +130,7 @@ def page_values(data: ReportData) -> dict[str, Any]:
         "colour_key": sections.colour_key(),
         "caveats": warnings[:CAVEATS],
         "warnings": warnings[CAVEATS:],
-        "is_long": sum(len(group.rows) for group in answered.groups) > MOST_ROWS if answered else False,
+        "rows": _rows(answered),
         "copies": copies,
         "confidence": percent(confidence),
         "wanted": f"±{percent(config.precision.relative_ci, 1)}",
@@ -205,6 +202,13 @@ def _unanswered(data: ReportData) -> int:
     for one in data.recommendations:
         answered.setdefault(one.setting, set()).update([one.point] if one.speedup.value is not None else [])
     return sum(len(wanted.get(setting.pair, set()) - points) for setting, points in answered.items())
+
+
+def _rows(answers: Table | None) -> str:
+    """Whether the table of answers stands first, after the map, or after the caveats too."""
+    rows = sum(len(group.rows) + bool(group.heading) for group in answers.groups) if answers else 0
+    rows += MAP_ROWS * max(0, len(answers.groups) - 1) if answers else 0
+    return "few" if rows <= FEW_ROWS else "many" if rows <= MOST_ROWS else "long"
 
 
 def _pair_words(pair: PairConfig) -> str:

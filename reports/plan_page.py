@@ -93,15 +93,16 @@ def _draw_curves(axes: Axes, document: Mapping[str, Any]) -> Hover:
     for index, context in enumerate(one["context"] for one in document["contexts"]):
         own = [one for one in document["points"] if one["context"] == context and one["fits"] is not False]
         known = [one for one in own if one["best_gamma"]]
+        if not known:
+            continue
         style, x = series_style(index), [one["batch_size"] for one in known]
         y = [one["speedup"] for one in known]
         axes.plot(x, y, color=style.colour, gid="curve")
         axes.plot(x, y, color=style.colour, linestyle="none", marker=style.marker, markersize=5, gid="point")
-        if known and known[0]["low"] is not None:
+        if known[0]["low"] is not None:
             low, high = ([one[end] for one in known] for end in ("low", "high"))
             axes.fill_between(x, low, high, color=style.colour, alpha=BAND_ALPHA, linewidth=0, gid="band")
-        if known:
-            axes.annotate(f"{context}", (x[-1], known[-1]["speedup"]), xytext=(6, 0), textcoords="offset points")
+        axes.annotate(f"{context}", (x[-1], y[-1]), xytext=(6, 0), textcoords="offset points")
         words += [f"batch {one['batch_size']}, context {context}: {speedup(one['speedup'])}" for one in known]
     axes.axhline(1.0, color=COLOURS["muted"], linewidth=1, linestyle=DASHED, gid="break-even")
     axes.set_xscale("log", base=2)

@@ -17,10 +17,11 @@ from specgauge.model.decision import OPTIMISTIC
 from specgauge.model.settings import Point, Setting
 from specgauge.reports.formatting import count, sentence
 from specgauge.sweeps.analysis.predictions import predict
-from specgauge.sweeps.analysis.timings import CellTimings, collect_timings
+from specgauge.sweeps.analysis.timings import CellTimings, collect_timings, refused
 from specgauge.sweeps.analysis.validation import ValidationSummary, summarise
 from specgauge.sweeps.plan import plan_cells, planned_pairs
 from specgauge.sweeps.store.derived import doubts, stands
+from specgauge.sweeps.store.outcomes import read_outcomes
 from specgauge.sweeps.store.rows import row_of
 from specgauge.sweeps.store.rundir import CELLS, CONFIG, PREDICTIONS, RECOMMENDATION, Run, prompt_rows
 from specgauge.sweeps.store.schema import (
@@ -88,7 +89,9 @@ def read_report_data(run_dir: Path) -> ReportData:
         config_text=read_text(run_dir / CONFIG, CONFIG_BYTES),
         environment=run.environment,
         lines=lines,
-        timings=collect_timings(plan_cells(run.config), tuple(run.config.grid.gamma), lines),
+        timings=collect_timings(
+            plan_cells(run.config), tuple(run.config.grid.gamma), lines, refused(read_outcomes(run_dir))
+        ),
         acceptance={
             (pair.name, sampling.name): run.acceptance_of(pair.name, sampling.name)
             for pair in run.config.pairs
@@ -121,7 +124,7 @@ def _predicted(run: Run, lines: Sequence[JournalLine]) -> _Predicted:
     """What is predicted: as written, or, where the run stopped before or was altered since, made from what it has."""
     if stands(run.path):
         return run.rows(PredictionRow), run.rows(RecommendationRow), run.rows(ValidationRow), run.rows(WarningRow)
-    if not lines:
+    if not lines and not read_outcomes(run.path):
         return (), (), (), ()
     found, where = predict(run), str(run.path)
     return (
@@ -138,10 +141,11 @@ def _gaps(run: Run, lines: Sequence[JournalLine]) -> Iterator[WarningRow]:
         return WarningRow(code=code, message=message, remedy=RESUME)
 
     yield from doubts(run.path)
-    if not lines:
+    given_up = refused(read_outcomes(run.path))
+    if not lines and not given_up:
         yield gap("unmeasured", "Nothing has been timed yet.")
     tried = {line.axes["pair"] for line in lines if line.status != "skipped"}
-    skipped = {line.axes["pair"] for line in lines} - tried
+    skipped = {line.axes["pair"] for line in lines} - tried | given_up.keys()
     for pair in planned_pairs(run.config):
         for sampling in run.config.sampling:
             is_there = run.has_acceptance(pair.name, sampling.name) or run.counts(pair.name, sampling.name)

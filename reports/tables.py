@@ -102,7 +102,7 @@ def chosen_gammas(recommendations: Iterable[RecommendationRow]) -> set[tuple[Set
 
 ANSWER_COLUMNS = (
     *("batch", "context", "verdict", "γ", "speed-up S", "predicted S", "measured S", "whole requests"),
-    *("Ω, mean acceptance length", "plain, tokens/s", "speculative, tokens/s", "round, ms"),
+    *("Ω, mean acceptance\u00a0length", "plain, tokens/s", "speculative, tokens/s", "round, ms"),
 )
 
 
@@ -155,7 +155,7 @@ def side_table(answers: Recommendations) -> Table | None:
             cells += [with_interval(*speedup.values()), number(entry["tokens_per_round"]), f"{one.tokens_per_s:.0f}"]
             rows.append(Row(cells=cells, chosen=one.standing == "best"))
         groups.append(RowGroup(heading=heading if is_one else f"target {contest.target} · {heading}", rows=rows))
-    titles = ["pair", "draft", "mode", "of these", "γ", "speed-up S", "Ω, mean acceptance length", "tokens/s"]
+    titles = ["pair", "draft", "mode", "of these", "γ", "speed-up S", "Ω, mean acceptance\u00a0length", "tokens/s"]
     return Table(
         caption=f"Target {contests[0].target}" if is_one else "",
         columns=titles,

@@ -18,6 +18,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping
 from itertools import groupby
+from textwrap import wrap
 
 from specgauge.sweeps.analysis.answers import Entry, Recommendations, is_conflict, is_known
 from specgauge.sweeps.side_by_side import side_by_side
@@ -26,8 +27,8 @@ from specgauge.sweeps.text_table import count, milliseconds, printable
 SHOWN_WARNINGS = 3
 WEIGHTS = (
     *("altered", "impossible_figure"),
-    *("generate_differs", "pair_refused", "not_lossless", "texts_differ", "rounds_unexpected", "chain_inconsistent"),
-    *("failed", "killed", "oom", "skipped", "unmeasured", "acceptance_missing", "out_of_time"),
+    *("generate_differs", "pair_refused", "out_of_time", "not_lossless", "texts_differ", "rounds_unexpected"),
+    *("chain_inconsistent", "failed", "killed", "oom", "skipped", "unmeasured", "acceptance_missing"),
     *("prompt_ends", "no_chat_template", "end_tokens_differ", "rope_switch", "stray_window", "fields_unused"),
     *("prediction_contradicted", "busy_machine", "cost_error", "slow_baseline", "drift", "not_converged", "undecided"),
     "not_decoded",
@@ -118,12 +119,15 @@ def _table(title: str, entries: list[Entry], answers: Recommendations) -> Iterat
         title = ""
     yield f"{title:<{_TITLE_WIDTH}}{'speed-up over plain':<28}{'tokens/s':>14}{'ms per':>8}"
     yield _line([*_HEADINGS[:4], interval, *_HEADINGS[5:]])
-    reasons = []
+    reasons: dict[str, list[Entry]] = {}
     for entry in entries:
         yield _line(_cells(entry, answers))
-        if entry["decision"] == "undecided" or entry["recommended_gamma"] is None:
-            reasons.append(f"  batch {entry['batch_size']}, context {entry['context']}: {printable(entry['reason'])}")
-    yield from reasons
+        if entry["reason"] and (entry["decision"] == "undecided" or entry["recommended_gamma"] is None):
+            reasons.setdefault(printable(entry["reason"]), []).append(entry)
+    for reason, (first, *others) in reasons.items():
+        several = f"{len(others) + 1} cells, first " if others else ""
+        why = f"{several}batch {first['batch_size']}, context {first['context']}: {reason}"
+        yield from wrap(why, _MOST_COLUMNS, initial_indent="  ", subsequent_indent="    ")
 
 
 def _line(cells: list[str]) -> str:

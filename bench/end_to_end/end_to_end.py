@@ -21,7 +21,7 @@ seconds for it; what they did beside the one that counts stands in its requests.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 
 import numpy as np
@@ -98,6 +98,7 @@ class EndToEnd:
         self.retakes, self.read_gpus = Retakes(fewest=FEWEST_RETAKES), gpu_watch(pair.devices)
         self.interleaves = all(model.mode == "eager" for model in pair.models)
         """Whether arms run interleaved; false from where on memory cannot hold all their caches."""
+        self._progress: Callable[[float], object] | None = None
 
     def warm_up(self, arm: str, prompts: Sequence[Sequence[int]], *, gamma_max: int = 0) -> None:
         """One short untimed call in the arm's shapes: allocation and the choice of kernels are not part of a run.
@@ -132,6 +133,7 @@ class EndToEnd:
         repetition: int,
         policies: Mapping[str, GammaPolicy] | None = None,
         window: int | None = None,
+        progress: Callable[[float], object] | None = None,
         spare_s: float = math.inf,
     ) -> dict[str, ArmRun]:
         """Decode a batch under every arm and record it; texts at fixed γ are teacher-forced afterwards.
@@ -140,7 +142,8 @@ class EndToEnd:
         texts are compared with the plain loop's, where that is an arm.
 
         policies: what chooses γ under each adaptive arm.  window: positions that a round has left to be counted among
-        the expected starts; the largest γ unless given.  spare_s: seconds that decoding it again may take.
+        the expected starts; the largest γ unless given.  progress: told how much of the decoding is done, from 0 to 1.
+        spare_s: seconds that decoding it again may take.
 
         Raises:
             ValueError: as the decoder and `generate`.
@@ -156,6 +159,7 @@ class EndToEnd:
             tokens=batch.longest + self.max_new_tokens,
             limit=self.memory,
         )
+        self._progress = progress
         decoded, disturbance = calm(
             lambda: undisturbed(lambda: self._every(arms, batch, policies or {})),
             self.retakes,
@@ -219,6 +223,11 @@ class EndToEnd:
     def _every(self, arms: Sequence[str], batch: PromptBatch, policies: Mapping[str, GammaPolicy]) -> dict[str, ArmRun]:
         """Every arm once: interleaved where they can be, one after another where they cannot."""
         found: dict[str, ArmRun] = {}
+
+        def tell(tokens: float) -> None:
+            if self._progress is not None:
+                self._progress((len(found) + len(group) * min(1.0, tokens / self.max_new_tokens)) / len(arms))
+
         groups = [[arm] for arm in arms]
         if self.interleaves:
             own = [arm for arm in arms if arm != GENERATE]
@@ -229,7 +238,7 @@ class EndToEnd:
             group = groups.pop(0)
             try:
                 with no_compilation(f"{', '.join(group)}, {len(batch.prompts)} prompts,"):
-                    found |= self._together(group, batch, policies)
+                    found |= self._together(group, batch, policies, tell)
                 continue
             except Exception as error:
                 if len(group) < 2 or not is_out_of_memory(error):
@@ -240,12 +249,16 @@ class EndToEnd:
         return {arm: found[arm] for arm in arms}
 
     def _together(
-        self, arms: Sequence[str], batch: PromptBatch, policies: Mapping[str, GammaPolicy]
+        self,
+        arms: Sequence[str],
+        batch: PromptBatch,
+        policies: Mapping[str, GammaPolicy],
+        progress: Callable[[float], object] | None = None,
     ) -> dict[str, ArmRun]:
         """Arms that run at the same time, each with caches of its own."""
         if list(arms) == [GENERATE]:
             return {GENERATE: self._generate(batch)}
-        return interleave({arm: self._rounds(arm, batch, policies.get(arm)) for arm in arms})
+        return interleave({arm: self._rounds(arm, batch, policies.get(arm)) for arm in arms}, progress)
 
     def _rounds(self, arm: str, batch: PromptBatch, policy: GammaPolicy | None) -> Interleavable[ArmRun]:
         """One arm of our own, round by round; ``policy`` chooses γ where the arm is adaptive."""

@@ -143,6 +143,8 @@ class Recommendations:
         """What to do with these answers."""
         known = self.known
         codes = {str(one["code"]) for one in self.warnings}
+        if not known and "pair_refused" in codes:
+            return "put right what the warnings name; what is refused would be so again"
         if not known:
             return "see to what the warnings name, then run the same command again; it goes on where it stopped"
         if any(map(is_conflict, known)):

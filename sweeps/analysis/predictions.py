@@ -28,14 +28,15 @@ from specgauge.sweeps.analysis.answers import Recommendations
 from specgauge.sweeps.analysis.cell_estimate import CellEstimate, SharedCosts, estimate_cell
 from specgauge.sweeps.analysis.decoded import DecodedCells
 from specgauge.sweeps.analysis.imported_warnings import imported_warnings
-from specgauge.sweeps.analysis.settings import NOTHING_COUNTED, RunSetting, cells_of, run_settings
-from specgauge.sweeps.analysis.timings import NOT_IMPORTED, NOT_YET, CellTimings, collect_timings
+from specgauge.sweeps.analysis.settings import NOTHING_COUNTED, RunSetting, acceptance_reasons, cells_of, run_settings
+from specgauge.sweeps.analysis.timings import NOT_IMPORTED, NOT_YET, REFUSED, CellTimings, collect_timings, refused
 from specgauge.sweeps.analysis.warnings import (
     acceptance_warnings,
     decision_warnings,
     decoding_warnings,
     impossible_figures,
     left_out_warnings,
+    met_warnings,
     policy_warnings,
     setting_warnings,
     text_warnings,
@@ -43,26 +44,13 @@ from specgauge.sweeps.analysis.warnings import (
 )
 from specgauge.sweeps.plan import chains, plan_cells, planned_pairs
 from specgauge.sweeps.store.derived import stands, write_answers
+from specgauge.sweeps.store.outcomes import PairOutcome, read_outcomes
 from specgauge.sweeps.store.rows import columns, plain, readable, write_csv
-from specgauge.sweeps.store.rundir import PREDICTIONS, VALIDATION, Run
+from specgauge.sweeps.store.rundir import CELLS, PREDICTIONS, VALIDATION, Run
 from specgauge.sweeps.store.schema import DecodedKey, PredictionRow, RecommendationRow, ValidationRow, WarningRow
 from specgauge.sweeps.store.tables import read_tuned
 
 TOO_SHORT = "no text leaves room for the largest gamma; raise workload.max_new_tokens"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Reasons:
-    """Why something is missing, where whoever measured knows."""
-
-    acceptance: Mapping[tuple[str, str], str] = field(default_factory=dict)
-    """By (pair, sampling)."""
-    decoding: Mapping[tuple[str, str], str] = field(default_factory=dict)
-    """By (pair, label of the cell)."""
-    left_out: Mapping[str, str] = field(default_factory=dict)
-    """What was left out once the run's seconds were spent, by pair."""
-    met: Sequence[WarningRow] = ()
-    """What was met in models and prompts."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,28 +61,29 @@ class AnalysedRun:
     cells: tuple[CellTimings, ...]
     settings: tuple[RunSetting, ...]
     decoded: DecodedCells
-    reasons: Reasons
+    outcomes: Mapping[str, PairOutcome]
+    """What went wrong with a pair, where anything did."""
     shared: SharedCosts = field(default_factory=dict)
 
     @classmethod
-    def read(
-        cls, run: Run, reasons: Reasons | None = None, *, pairs: Collection[str] | None = None, seed: int | None = None
-    ) -> Self:
-        """Read the journal, acceptance and decoded tables.
+    def read(cls, run: Run, *, pairs: Collection[str] | None = None, seed: int | None = None) -> Self:
+        """Read the journal, acceptance, decoded tables and outcomes.
 
         pairs: those wanted, None for all; seed: of the blocks that are drawn, where it is not the run's own.
 
         Raises:
             ValueError: a file of the run is damaged, foreign or of another release.
         """
-        reasons = reasons or Reasons()
-        settings = tuple(run_settings(run, reasons.acceptance, pairs=pairs))
+        outcomes = read_outcomes(run.path)
+        settings = tuple(run_settings(run, acceptance_reasons(outcomes), pairs=pairs))
         if seed is not None:
             run = replace(run, config=run.config.model_copy(update={"seed": seed}))
         missing = NOT_IMPORTED if run.is_imported else NOT_YET
-        cells = collect_timings(plan_cells(run.config), run.config.grid.gamma, run.journal(), missing=missing)
+        lines = run.journal() if (run.path / CELLS).exists() else ()
+        planned, gammas = plan_cells(run.config), run.config.grid.gamma
+        cells = collect_timings(planned, gammas, lines, refused(outcomes), missing=missing)
         decoded = DecodedCells.read(run, cells, settings)
-        return cls(run=run, cells=cells, settings=settings, decoded=decoded, reasons=reasons)
+        return cls(run=run, cells=cells, settings=settings, decoded=decoded, outcomes=outcomes)
 
     def points(self) -> Iterator[tuple[RunSetting, CellTimings]]:
         """Every cell of every setting."""
@@ -130,14 +119,14 @@ class Predictions:
     """Its rows of adaptive policies."""
 
 
-def predict_run(run: Run, reasons: Reasons | None = None) -> Predictions:
+def predict_run(run: Run) -> Predictions:
     """Predict from what `run` holds; write predictions.csv, recommendation.yaml and, where decoded, validation.csv.
 
     Raises:
         ValueError: the journal, an acceptance file or a table of what was decoded is damaged.
         StorageError: the disk refused a write; the older files stay.
     """
-    predictions = predict(run, reasons)
+    predictions = predict(run)
     if predictions.validation:
         write_csv(run.path / VALIDATION, ValidationRow, [*predictions.validation, *predictions.policies])
     write_csv(run.path / PREDICTIONS, PredictionRow, predictions.rows)
@@ -168,10 +157,10 @@ def standing(run: Run) -> Predictions:
     )
 
 
-def predict(run: Run, reasons: Reasons | None = None) -> Predictions:
+def predict(run: Run) -> Predictions:
     """The rows, recommendations and warnings of a run; writes nothing. Errors as `predict_run`."""
     config = run.config
-    analysed = AnalysedRun.read(run, reasons)
+    analysed = AnalysedRun.read(run)
     rows: list[dict[str, Any]] = []
     recommendations: list[dict[str, Any]] = []
     predicted: dict[tuple[DecodedKey, int], float] = {}
@@ -351,14 +340,14 @@ def _run_warnings(
     analysed: AnalysedRun, decisions: Sequence[Mapping[str, Any]], validation: Sequence[Mapping[str, Any]]
 ) -> Iterator[WarningRow]:
     config, cells, found = analysed.run.config, analysed.cells, analysed.settings
-    yield from analysed.reasons.met
+    yield from met_warnings(analysed.outcomes)
     for pair in planned_pairs(config):
         own = [cell for cell in cells if cell.cell.pair == pair.name]
         if analysed.run.is_imported:
             yield from imported_warnings(analysed.run, pair.name, own)
         else:
             yield from timing_warnings(config, pair.name, own, analysed.decoded.disturbances(pair.name))
-        is_skipped = all(arm.status == "skipped" for cell in own for arm in cell.arms.values())
+        is_skipped = all(arm.status in ("skipped", REFUSED) for cell in own for arm in cell.arms.values())
         settings = {setting.key.sampling: setting for setting in found if setting.key.pair == pair.name}
         texts = {name: setting.texts for name, setting in settings.items() if setting.texts is not None}
         yield from acceptance_warnings(config, pair.name, texts)
@@ -376,6 +365,9 @@ def _run_warnings(
                 draft_is_timed=setting.draft_chain == setting.chain or setting.draft_chain in chains(config),
                 check=setting.rounds.chain_check,
             )
-    yield from decoding_warnings(validation, analysed.reasons.decoding)
-    yield from left_out_warnings(analysed.reasons.left_out)
+    undecoded = {
+        (pair, key): why for pair, one in analysed.outcomes.items() for key, why in one.validation_reasons.items()
+    }
+    yield from decoding_warnings(validation, undecoded)
+    yield from left_out_warnings({pair: ", ".join(one.left_out) for pair, one in analysed.outcomes.items()})
     yield from decision_warnings(decisions)

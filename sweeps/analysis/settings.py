@@ -22,6 +22,7 @@ from specgauge.sweeps.analysis.cell_estimate import RecordedRounds, recorded_acc
 from specgauge.sweeps.analysis.counts import counted_acceptance
 from specgauge.sweeps.analysis.timings import CellTimings
 from specgauge.sweeps.plan import Cell, planned_pairs, settings_of
+from specgauge.sweeps.store.outcomes import PairOutcome
 from specgauge.sweeps.store.rundir import Run
 from specgauge.sweeps.store.schema import DecodedKey
 
@@ -80,6 +81,11 @@ def cells_of(setting: RunSetting, cells: Iterable[CellTimings]) -> list[CellTimi
         for cell in own
         if cell.cell.chain == setting.chain
     ]
+
+
+def acceptance_reasons(outcomes: Mapping[str, PairOutcome]) -> dict[tuple[str, str], str]:
+    """Why acceptance is missing, by (pair, sampling), where it is known."""
+    return {(pair, key): why for pair, one in outcomes.items() for key, why in one.acceptance_reasons.items()}
 
 
 def run_settings(

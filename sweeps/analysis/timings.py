@@ -33,15 +33,16 @@ from specgauge.model.search.levels import level_blocks
 from specgauge.model.search.search import SEARCH_NOTE
 from specgauge.model.stats.disturbance import Disturbance, added_up, disturbance_of
 from specgauge.sweeps.plan import Cell
+from specgauge.sweeps.store.outcomes import PairOutcome
 from specgauge.sweeps.store.schema import JournalLine
 
-UNMEASURED = "unmeasured"
+UNMEASURED, REFUSED = "unmeasured", "refused"
 DISTURBED = "disturbed"
 """The note of a block on how many of its samples other programs disturbed, as earlier releases wrote it."""
 NOT_YET = "not measured yet; run the same command again, it goes on where it stopped"
 NOT_IMPORTED = "the imported files hold no time of {arm} here"
 """As NOT_YET, of a run that another program measured."""
-_SEVERITY = ("failed", "killed", "oom", "skipped", UNMEASURED, "ok")
+_SEVERITY = (REFUSED, "failed", "killed", "oom", "skipped", UNMEASURED, "ok")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +51,7 @@ class ArmTimings:
 
     arm: str
     status: str
-    """`ok` where there is a block of samples, else the worst of what was recorded, else `unmeasured`."""
+    """`ok` where there is a block of samples, else the worst of what was recorded, else `refused` or `unmeasured`."""
     reason: str
     """Why there is no sample, or no more of them; empty where all is well."""
     ended_by: str = ""
@@ -163,12 +164,23 @@ class CellTimings:
         return worst.status, "" if worst.status == "ok" else worst.reason
 
 
+def refused(outcomes: Mapping[str, PairOutcome]) -> dict[str, str]:
+    """Why pairs were given up for good, by their names."""
+    return {pair: one.bad_input for pair, one in outcomes.items() if one.bad_input is not None}
+
+
 def collect_timings(
-    cells: Iterable[Cell], gammas: tuple[int, ...], lines: Iterable[JournalLine], *, missing: str = NOT_YET
+    cells: Iterable[Cell],
+    gammas: tuple[int, ...],
+    lines: Iterable[JournalLine],
+    refusals: Mapping[str, str] | None = None,
+    *,
+    missing: str = NOT_YET,
 ) -> tuple[CellTimings, ...]:
     """Sort journal lines into the planned cells; of lines about the same block the last counts.
 
-    missing: why an arm has no line, its name as {arm}.
+    refusals: why pairs were given up, by their names; their arms without a line have that status and reason.
+    missing: why another arm has no line, its name as {arm}.
 
     Raises:
         ValueError: samples of one block have different numbers of marks.
@@ -181,6 +193,9 @@ def collect_timings(
         names = [*arm_names(gammas, catches_up=cell.catches_up)]
         names += [arm for arm in map(round_arm, gammas) if (cell.id, arm) in latest]
         arms = {arm: _arm(arm, latest.get((cell.id, arm), {}), missing) for arm in names}
+        if refusals is not None and (why := refusals.get(cell.pair)) is not None:
+            given_up = {name: arm for name, arm in arms.items() if arm.status == UNMEASURED}
+            arms |= {name: replace(arm, status=REFUSED, reason=why) for name, arm in given_up.items()}
         found.append(CellTimings(cell=cell, arms=_at_one_pace(arms)))
     return tuple(found)
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +21,7 @@ from specgauge.model.stats.medians import drift, median_interval, worst_half_wid
 from specgauge.sweeps.analysis.acceptance import RecordedTexts
 from specgauge.sweeps.analysis.timings import ArmTimings, CellTimings
 from specgauge.sweeps.plan import Cell
+from specgauge.sweeps.store.outcomes import PairOutcome
 from specgauge.sweeps.store.schema import TunedCell, WarningRow
 from specgauge.sweeps.text_table import count
 
@@ -42,7 +42,7 @@ SLOW_BASELINE = 0.95
 LARGE_COST_ERROR = 0.08
 CLEARLY = 0.02
 """How far from 1 a predicted S says that speculation pays, or does not."""
-_BLOCKS_LEFT_OUT = re.compile(r"(\d+) of (\d+) blocks left out")
+VALIDATION_SECONDS = "validate.max_seconds"
 _IN_FLOAT32 = "load both models in float32; if it stays, report it as a bug with the run directory"
 
 _Row = Mapping[str, Any]
@@ -303,13 +303,30 @@ def decision_warnings(decisions: Sequence[_Row]) -> Iterator[WarningRow]:
         )
 
 
+def met_warnings(outcomes: Mapping[str, PairOutcome]) -> Iterator[WarningRow]:
+    """Pairs that were given up for good, then what was met in models and prompts, each once."""
+    for one in outcomes.values():
+        if one.bad_input is not None:
+            yield WarningRow(
+                code="pair_refused",
+                message=f"not measured: {one.bad_input}",
+                remedy="put that right, or take the pair out; the same command would end alike",
+            )
+    yield from dict.fromkeys(row for one in outcomes.values() for row in one.warnings)
+
+
 def left_out_warnings(left_out: Mapping[str, str]) -> Iterator[WarningRow]:
-    """Warnings about what the run's seconds left no time for, by pair."""
-    for pair, label in left_out.items():
+    """What there was no time for, by pair, in one line."""
+    left_out = {pair: label for pair, label in left_out.items() if label}
+    if left_out:
+        own = all(label.endswith(f"{VALIDATION_SECONDS})") for label in left_out.values())
+        remedy = "it goes on where it stopped; or raise limits.run_seconds, or the limit named"
         yield WarningRow(
             code="out_of_time",
-            message=f"pair {pair}: its share of limits.run_seconds left no time for: {label}",
-            remedy="run the same command again, it goes on where it stopped; or raise limits.run_seconds",
+            message=f"no time was left for {'; '.join(f'pair {pair}: {label}' for pair, label in left_out.items())}",
+            remedy=f"raise {VALIDATION_SECONDS} and run the same command again, which goes on"
+            if own
+            else f"run the same command again, {remedy}",
         )
 
 
@@ -328,22 +345,15 @@ def decoding_warnings(rows: Sequence[_Row], reasons: Mapping[tuple[str, str], st
     """rows: those of validation.csv; reasons: why cells were not decoded, by (pair, label)."""
     for pair in dict.fromkeys(pair for pair, _ in reasons):
         own = {label: reason for (one, label), reason in reasons.items() if one == pair}
-        label, reason = max(own.items(), key=lambda item: _share_left_out(item[1]))
+        label, reason = next(iter(own.items()))
         cells = "1 cell was" if len(own) == 1 else f"{len(own)} cells were"
         yield WarningRow(
             code="not_decoded",
-            message=f"pair {pair}: {cells} decoded in part or not at all, worst {label}: {reason}",
-            remedy="where time ran out, raise validate.max_seconds or limits.run_seconds, else see to the reason; then "
-            "run the same command again, which goes on",
+            message=f"pair {pair}: {cells} decoded in part or not at all, first {label}: {reason}",
+            remedy="see to the reason, then run the same command again, which goes on",
         )
     for pair in dict.fromkeys(row["pair"] for row in rows):
         yield from _pair_warnings([row for row in rows if row["pair"] == pair])
-
-
-def _share_left_out(reason: str) -> float:
-    """Of a cell's blocks, where its reason counts them; else all."""
-    counted = _BLOCKS_LEFT_OUT.match(reason)
-    return 1.0 if counted is None else int(counted[1]) / max(int(counted[2]), 1)
 
 
 def _pair_warnings(rows: Sequence[_Row]) -> Iterator[WarningRow]:

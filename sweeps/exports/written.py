@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from specgauge.sweeps.exports.registry import Settings
-from specgauge.sweeps.store.files import write_text_atomically
+from specgauge.sweeps.store.files import check_output, write_text_atomically
 from specgauge.sweeps.store.rundir import CONFIG, MEASURED
 
 
@@ -28,9 +28,6 @@ def write_settings(settings: Settings, out: Path) -> list[Path]:
 
 
 def _refuse(path: Path) -> None:
-    if path.exists() and not path.is_file():
-        raise ValueError(f"{path}: expected the name of a file to write, got what is none")
+    check_output(path, "speculative.json")
     if path.suffix == ".parquet" or (path.name in MEASURED and (path.parent / CONFIG).is_file()):
         raise ValueError(f"{path}: holds what a run measured, give another --out")
-    if not path.parent.is_dir():
-        raise ValueError(f"{path}: the folder {path.parent} does not exist; make it first, or give another --out")

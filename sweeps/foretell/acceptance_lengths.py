@@ -10,7 +10,7 @@ lengths.tokens_per_round                     # {1: 1.93, 2: 2.73, 3: 3.31}: Omeg
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -55,12 +55,10 @@ def read_acceptance_lengths(path: Path, name: str | None = None) -> AcceptanceLe
     """The table of that name, or the only one.
 
     Raises:
-        ConfigError: no YAML, a table that is none, a length that no chain of drafts has, or several tables and no name.
+        ConfigError: as `every_acceptance_length`, or several tables and no name.
         OSError: it cannot be read.
     """
-    tables = dict(_tables(_yaml(path), ""))
-    if not tables:
-        raise ConfigError(f"{path}: expected acceptance lengths by gamma, as in 'model: {{1: 1.9}}', got none")
+    tables = _innermost(path)
     if name is None and len(tables) > 1:
         known = ", ".join(tables)
         raise ConfigError(f"{path}: acceptance lengths: expected one of {known} (--acceptance-table), got none")
@@ -68,9 +66,30 @@ def read_acceptance_lengths(path: Path, name: str | None = None) -> AcceptanceLe
     if chosen not in tables:
         hint = did_you_mean(chosen, tables)
         raise ConfigError(f"{path}: acceptance lengths: expected one of {', '.join(tables)}, got {chosen!r}{hint}")
+    return _checked(path, chosen, tables[chosen])
+
+
+def every_acceptance_length(path: Path) -> list[AcceptanceLengths]:
+    """All tables of a file.
+
+    Raises:
+        ConfigError: no YAML, a table that is none, or a length that no chain of drafts has.
+        OSError: it cannot be read.
+    """
+    return [_checked(path, name, table) for name, table in _innermost(path).items()]
+
+
+def _innermost(path: Path) -> dict[str, dict[object, object]]:
+    tables = dict(_tables(_yaml(path), ""))
+    if not tables:
+        raise ConfigError(f"{path}: expected acceptance lengths by gamma, as in 'model: {{1: 1.9}}', got none")
+    return tables
+
+
+def _checked(path: Path, name: str, table: Mapping[object, object]) -> AcceptanceLengths:
     lengths = {}
-    for gamma, value in tables[chosen].items():
-        where = f"{path}: {chosen or 'acceptance lengths'}"
+    for gamma, value in table.items():
+        where = f"{path}: {name or 'acceptance lengths'}"
         if isinstance(gamma, bool) or not isinstance(gamma, int) or not 1 <= gamma <= LARGEST_GAMMA:
             raise ConfigError(f"{where}: expected a gamma from 1 to {LARGEST_GAMMA} as key, got {shown(gamma)}")
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not 1 <= value <= gamma + 1 + _SLACK:
@@ -80,7 +99,7 @@ def read_acceptance_lengths(path: Path, name: str | None = None) -> AcceptanceLe
             )
         lengths[gamma] = min(float(value), gamma + 1.0)
     ordered = dict(sorted(lengths.items()))
-    return AcceptanceLengths(path=str(path), name=chosen or path.name, tokens_per_round=ordered)
+    return AcceptanceLengths(path=str(path), name=name or path.name, tokens_per_round=ordered)
 
 
 def _yaml(path: Path) -> object:

@@ -8,11 +8,10 @@ golden        model: {mode: {γ: tokens per round}}, the bonus in
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from specgauge.configs.yaml_reader import Source, read_yaml
+from specgauge.sweeps.foretell.acceptance_lengths import every_acceptance_length
 from specgauge.sweeps.imports.engine_run import (
     Counted,
     EngineRun,
@@ -24,7 +23,6 @@ from specgauge.sweeps.imports.engine_run import (
     note,
 )
 from specgauge.sweeps.imports.files import Record, json_records, read_text, record_of
-from specgauge.sweeps.store.rows import short
 from specgauge.sweeps.store.schema import WarningRow
 
 _HISTOGRAM = "Acceptance_Length_Histogram"
@@ -176,44 +174,22 @@ def is_golden(head: str) -> bool:
 
 
 def read_golden(paths: Sequence[Path], given: Given) -> Imported:
-    """A run without times for every γ of every model and mode.
-
-    Raises:
-        ValueError: no YAML; a length under 1 or over γ + 1; a file without lengths.
-    """
-    runs: list[EngineRun] = []
+    """A run without times for every γ of every model and mode; errors as `every_acceptance_length`."""
+    runs = []
     for path in paths:
-        source = Source(str(path))
-        document = read_yaml(read_text(path), source)
-        if document.faults:
-            first = document.faults[0]
-            raise ValueError(f"{source.at(first.line)}: {first.words}")
-        found = list(_lengths(path, document.value, ()))
-        if not found:
-            raise ValueError(f"{path}: expected `model: {{thinking_on: {{1: 1.93, …}}}}`, got no acceptance length")
-        runs += found
+        read_text(path)  # tells an empty file
+        for table in every_acceptance_length(path):
+            pair, _, mode = table.name.partition("/")
+            for gamma, length in table.tokens_per_round.items():
+                where = f"{path}, {table.name}, gamma {gamma}"
+                counted = Counted(source=where, tokens_per_round=length)
+                runs.append(
+                    EngineRun(
+                        source=where,
+                        gamma=checked_gamma(gamma, where),
+                        counts=(counted,),
+                        pair=pair,
+                        sampling=mode.replace("/", "-") or None,
+                    )
+                )
     return Imported(runs=located(runs, given))
-
-
-def _lengths(path: Path, value: Any, names: tuple[str, ...]) -> Iterator[EngineRun]:
-    if not isinstance(value, Mapping):
-        raise ValueError(f"{path}, {'.'.join(names) or 'it'}: expected a mapping, got {short(value)}")
-    for key, inner in value.items():
-        if not isinstance(key, int):
-            yield from _lengths(path, inner, (*names, str(key)))
-            continue
-        where = f"{path}, {'.'.join(names)}, gamma {key}"
-        gamma = checked_gamma(key, where)
-        if isinstance(inner, bool) or not isinstance(inner, int | float) or not 1 <= inner <= gamma + 1:
-            raise ValueError(
-                f"{where}: expected 1 to {gamma + 1} tokens a round, the bonus included, got {short(inner)}"
-            )
-        if gamma:
-            pair = names[0] if names else None
-            yield EngineRun(
-                source=where,
-                gamma=gamma,
-                counts=(Counted(source=where, tokens_per_round=float(inner)),),
-                pair=pair,
-                sampling="-".join(names[1:]) or None,
-            )

@@ -66,7 +66,7 @@ def _run(between: Between, gamma: int | None, notes: list[WarningRow], *, is_siz
     context = None
     if requests:
         context = round((between.counter("vllm:request_prompt_tokens_sum") + tokens / 2) / requests)
-    counts = ()
+    counts: tuple[Counted, ...] = ()
     if gamma:
         counts = (
             Counted(

@@ -5,6 +5,7 @@ runs/<name>/
   predictions.csv  recommendation.yaml  report.html
   requests.parquet  rounds.parquet  validation.csv         (where texts were decoded end to end)
   policies.json                                            (where some were under adaptive policies)
+  outcomes.json                                            (where there is something to say of a pair)
   rollouts.parquet                                         (where `acceptance.rollouts` asks for them)
   counts.jsonl                                             (of a run imported from a serving engine)
 
@@ -66,10 +67,14 @@ ROLLOUTS = "rollouts.parquet"
 REQUESTS = "requests.parquet"
 ROUNDS = "rounds.parquet"
 POLICIES = "policies.json"
+OUTCOMES = "outcomes.json"
 REPORT = "report.html"
 MEASURED = frozenset(
-    {CONFIG, ENVIRONMENT, CELLS, PROMPTS, PREDICTIONS, RECOMMENDATION, VALIDATION, ROLLOUTS, REQUESTS, ROUNDS, POLICIES}
-) | {COUNTS}
+    {
+        *(CONFIG, ENVIRONMENT, CELLS, PROMPTS, OUTCOMES, COUNTS, PREDICTIONS, RECOMMENDATION, VALIDATION),
+        *(ROLLOUTS, REQUESTS, ROUNDS, POLICIES),
+    }
+)
 """What a run keeps beside its acceptance and its report; nothing else may be written in their place."""
 IMPORTED = "imported"
 """The `provenance` of an environment.json whose run another program measured."""

@@ -7,8 +7,8 @@ A row is checked when it is made; unknown is None, times are in seconds. A field
     RecommendationRow    recommendation.yaml     AcceptanceRow          acceptance/<pair>--<sampling>.parquet
     JournalLine          cells.jsonl             PromptRow              prompts.jsonl
     TunedCell            policies.json           Environment            environment.json
-
-`specgauge.sweeps.store.counts` has that of counts.jsonl.
+    PairOutcome          outcomes.json           (`specgauge.sweeps.store.outcomes`)
+    CountsRow            counts.jsonl            (`specgauge.sweeps.store.counts`)
 """
 
 from __future__ import annotations
@@ -389,7 +389,7 @@ class PredictionRow(CellRow):
     acceptance_provenance: Text
     label: Text
     status: Text = ""
-    """`ok`, or what kept the number from being known: `oom`, `skipped`, `failed`, `killed`, `unmeasured`."""
+    """`ok`, or what kept the number from being known: `refused`, `oom`, `skipped`, `failed`, `killed`, `unmeasured`."""
     reason: Text = ""
 
     @property

@@ -1,5 +1,7 @@
 """`specgauge predict` and `explain`: every number against the formula, the choice, and the bars."""
 
+import os
+import re
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -262,6 +264,46 @@ def test_bars_are_drawn_into_a_file_with_names_as_text(command: Run) -> None:
     texts = "".join("".join(node.itertext()) for node in root.iter(f"{SVG}text"))
     for name in ("<b>A</b>", "$B$", "a very long…"):
         assert texts.count(name) == 2
+
+
+@pytest.mark.parametrize("there", ["pipe", ".", "absent/bars.svg"])
+def test_bars_are_drawn_into_files_alone(command: Run, there: str) -> None:
+    """A FIFO without a reader would be waited for."""
+    os.mkfifo("pipe")
+    code, out, err = command("explain", *PROBS, "--svg", there)
+    assert (code, out) == (2, "")
+    assert re.fullmatch(rf"specgauge: {re.escape(there)}: (is|the folder) [^\n]*\n", err)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        ["predict", "--table"],
+        ["predict", "--t-decode", "1ms", "--from-run"],
+        ["plan", "--calibrate"],
+        ["explain", *PROBS, "--svg"],
+        ["recommend"],
+        ["replay"],
+        ["report"],
+        ["compare", "a"],
+        ["run", "--out"],
+        ["report", "a", "--out"],
+        ["report", "a", "--plot"],
+        ["export", "--engine", "vllm"],
+        ["check"],
+    ],
+    ids=" ".join,
+)
+def test_a_home_that_nobody_has_is_told_before_anything_is_made(command: Run, line: list[str]) -> None:
+    told = "specgauge: ~nosuchuser/x: expected a path, got the home of a user who is not known here\n"
+    assert command(*line, "~nosuchuser/x") == (2, "", told)
+    assert not list(Path().iterdir())
+
+
+def test_a_home_that_the_shell_left_is_found(command: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(Path.cwd()))
+    assert command("explain", *PROBS, "--svg=~/bars.svg")[0] == 0
+    assert [path.name for path in Path().iterdir()] == ["bars.svg"]
 
 
 def test_bars_have_the_height_of_their_probability(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,9 +21,11 @@ from specgauge.bench.timing.blocks import BlockRecord, Status, TimingCell, first
 from specgauge.configs.schema import Config
 from specgauge.model.arms import Arm, arm_names
 from specgauge.sweeps.model_sizes import ModelSize, PairSizes
+from specgauge.sweeps.run.budget import Deadline
 from specgauge.sweeps.run.pair import PairRun
 from specgauge.sweeps.run.progress import Progress
-from specgauge.sweeps.run.session import Deadline, PairOutcome, Session
+from specgauge.sweeps.run.session import Session
+from specgauge.sweeps.store.outcomes import PairOutcome
 from tests.sweeps import decoded, made
 
 PROMPTS: list[Any] = [SimpleNamespace(text=f"text {number}", category=None) for number in range(10)]
@@ -78,6 +80,7 @@ class FakeEndToEnd:
         repetition: int,
         policies: Mapping[str, Any],
         window: int,
+        progress: Callable[[float], object],
         spare_s: float,
     ) -> dict[str, Any]:
         (context,) = {len(prompt) for prompt in prompts}
@@ -93,6 +96,7 @@ class FakeEndToEnd:
             )  # fmt: skip
             self.bench.before_decoding(asked)
             self.bench.decoded.append(asked)
+            progress(len(found) / len(arms))
             batch = decoded.Batch(
                 prompts=prompt_numbers,
                 repetition=repetition,
@@ -178,7 +182,8 @@ class FakeBench:
         if callable(target):
             target(), draft()
         self.recorded.append(len(texts))
-        return made.acceptance_frame(len(texts), 16)
+        frame = made.acceptance_frame(1 + max(text.prompt for text in texts), 16)
+        return frame[frame["prompt"].isin([text.prompt for text in texts])]
 
     def measure_cells(self, pair: Any, cells: Sequence[TimingCell], **options: Any) -> None:
         """As the real one: block by block, every arm of every cell, nothing that is recorded."""

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from specgauge.cli.run_commands import at_home
+
 if TYPE_CHECKING:
     from specgauge.sweeps.analysis.predictions import Predictions
     from specgauge.sweeps.imports.engine_run import Format, Given
@@ -19,7 +21,8 @@ def import_(
         typer.Argument(metavar="FORMAT FILE…", help="The format, then files of it; with --guess files alone."),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="RUN", help="The run directory to write, a new one.")
+        Path | None,
+        typer.Option("--out", metavar="RUN", help="The run directory to write, a new one.", callback=at_home),
     ] = None,
     guess: Annotated[
         bool, typer.Option("--guess", help="Tell the format by the files; import them where --out is.")
@@ -49,7 +52,8 @@ def import_(
 ) -> None:
     """Take up runs that a serving engine measured: FORMAT FILE… --out RUN.
 
-    Formats: table, vllm-metrics, vllm-bench; see docs/engines.md.
+    Formats: table, aiperf, vllm-metrics, vllm-bench, vllm-requests, sglang-bench, sglang-requests, sglang-metrics,
+    llama-bench, llama-batched-bench, llama-server, speed-bench, spec-bench, golden; see docs/engines.md.
     """
     from specgauge.sweeps.imports.formats import find_format, read
     from specgauge.sweeps.imports.formats import guess as guessed

@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 import typer
 
 from specgauge.cli.errors import PROGRAM
+from specgauge.cli.run_commands import at_home
 
 if TYPE_CHECKING:
     from specgauge.cli.parsing import GivenAcceptance
     from specgauge.sweeps.foretell.machine import PlannedPair
 
 
-def _option(help_text: str, metavar: str | None = None) -> Any:
-    return typer.Option(metavar=metavar, help=help_text)
+def _option(help_text: str, metavar: str | None = None, callback: Callable[..., Any] | None = None) -> Any:
+    return typer.Option(metavar=metavar, help=help_text, callback=callback)
 
 
 Alpha = Annotated[float | None, _option("One acceptance rate for every position.")]
@@ -61,7 +62,7 @@ def predict(
     ] = None,
     histogram: Annotated[str | None, _option("Rounds that accepted 0, 1, … gamma drafts.", "N0,N1,…")] = None,
     tokens_per_round: Annotated[str | None, _option("Measured, one for each --gamma.", "W1,W2,…")] = None,
-    from_run: Annotated[Path | None, _option("Recorded in this run directory.", "RUN")] = None,
+    from_run: Annotated[Path | None, _option("Recorded in this run directory.", "RUN", callback=at_home)] = None,
     pair: Annotated[str | None, _option("Of --from-run, where it has several.", "NAME")] = None,
     sampling: Annotated[str | None, _option("Of --from-run, where it has several.", "NAME")] = None,
     context: Annotated[int | None, _option("Of --from-run: of its texts that start there.", "N")] = None,
@@ -78,7 +79,7 @@ def predict(
     batch: Annotated[int, _option("Rows decoded together; the times are those of that batch.")] = 1,
     max_itl: Annotated[str | None, _option("Longest wait between chunks; bounds a round.", "TIME")] = None,
     wanted_speedup: Annotated[float | None, _option("Tell the alpha that this speed-up needs.", "S")] = None,
-    table: Annotated[Path | None, _option("A CSV file with one case for each row.", "FILE")] = None,
+    table: Annotated[Path | None, _option("A CSV file with one case for each row.", "FILE", callback=at_home)] = None,
     fit_overhead: Annotated[
         str | None, _option("Fit one overhead for each value of this column of the table.", "COLUMN")
     ] = None,
@@ -198,18 +199,22 @@ def plan(
     ] = False,
     alpha: Alpha = None,
     rates: Annotated[str | None, _option("P(the first i drafts are accepted), never rising.", "A1,A2,…")] = None,
-    survival_of: Annotated[Path | None, _option("Acceptance recorded in this run directory.", "RUN")] = None,
+    survival_of: Annotated[
+        Path | None, _option("Acceptance recorded in this run directory.", "RUN", callback=at_home)
+    ] = None,
     pair: Annotated[str | None, _option("Of --survival-of, where it has several.", "NAME")] = None,
     sampling: Annotated[str | None, _option("Of --survival-of, where it has several.", "NAME")] = None,
     acceptance_lengths: Annotated[
-        Path | None, _option("Tokens a round by gamma, bonus included: YAML.", "FILE")
+        Path | None, _option("Tokens a round by gamma, bonus included: YAML.", "FILE", callback=at_home)
     ] = None,
     acceptance_table: Annotated[str | None, _option("Of that file, where it has several: MODEL/MODE.", "NAME")] = None,
     batch_size: Annotated[str, _option("1,8,64; 1:256: powers of two and both ends; 8:64:8.", "N")] = "1:256",
     context: Annotated[str, _option("Tokens in the cache, such as 1000 or 1k,8k (1k is 1024).", "N,…")] = "1k",
     gamma: Gammas = None,
     max_itl: Annotated[str | None, _option("Longest wait between chunks, 40ms; bounds a round.", "TIME")] = None,
-    calibrate: Annotated[Path | None, _option("Fit the roofline to measured times.", "FILE|RUN")] = None,
+    calibrate: Annotated[
+        Path | None, _option("Fit the roofline to measured times.", "FILE|RUN", callback=at_home)
+    ] = None,
     hold_out: Annotated[str, _option("What --calibrate leaves out: batch_size or context.", "AXIS")] = "batch_size",
     forms: Annotated[
         bool, typer.Option("--forms", help="With --calibrate: also the other forms that were tried.")
@@ -219,8 +224,10 @@ def plan(
     ] = None,
     launch_of: Annotated[str | None, _option("With --calibrate: borrow this entry's launch cost.", "ENTRY")] = None,
     source: Annotated[str | None, _option("With --out: where the times are from.", "TEXT")] = None,
-    out: Annotated[Path | None, _option("With --calibrate: write the --hardware entry, calibrated.", "FILE")] = None,
-    html: Annotated[Path | None, _option("Also write a page with the map.", "FILE")] = None,
+    out: Annotated[
+        Path | None, _option("With --calibrate: write the --hardware entry, calibrated.", "FILE", callback=at_home)
+    ] = None,
+    html: Annotated[Path | None, _option("Also write a page with the map.", "FILE", callback=at_home)] = None,
     as_json: AsJson = False,
 ) -> None:
     """Foretell whether speculation pays, where and with which gamma, before there is a machine.
@@ -362,7 +369,7 @@ def explain(
     gamma: Annotated[int | None, _option("Repeat the one position G times, to see the tree.", "G")] = None,
     acceptance_rule: Annotated[str, _option("ratio or match.", "RULE")] = "ratio",
     draft_sampling: Annotated[str, _option("same (drawn) or greedy (its argmax).", "HOW")] = "same",
-    svg: Annotated[Path | None, _option("Also draw the bars into FILE.", "FILE")] = None,
+    svg: Annotated[Path | None, _option("Also draw the bars into FILE.", "FILE", callback=at_home)] = None,
     logits: Annotated[str | None, _option("Explain sampling settings on these logits instead.", "X,…")] = None,
     temperature: Annotated[float, _option("Divides the logits; 0 is greedy.")] = 1.0,
     top_k: Annotated[int | None, _option("Keep the K largest.", "K")] = None,

@@ -267,7 +267,7 @@ FASTER = {
     "speedup_predicted": 0.9, "speedup_measured": 1.1, "speedup_measured_low": 1.05, "speedup_measured_high": 1.2,
 }  # fmt: skip
 TEXTS = {"texts_same": 10, "texts_tied": 3, "texts_differ": 0}
-AT_64 = {("p", "greedy, batch size 1, context 64"): "3 of 4 blocks left out: out of time"}
+AT_64 = {("p", "greedy, batch size 1, context 64"): "failed: RuntimeError: odd"}
 AT_65 = {("p", "greedy, batch size 1, context 65"): "oom: full"}
 
 
@@ -306,19 +306,6 @@ WORST = {
     "not_lossless": ([row(), row(lossless=False, why_not_lossless="acceptance is forced", sampling="t1")], {}),
 }
 """By code: rows and reasons, the worst one last."""
-
-
-@pytest.mark.parametrize(
-    ("reasons", "worst"),
-    [
-        (["3 of 4 blocks left out: time", "5 of 8 blocks left out: time"], 0),
-        (["1 of 4 blocks left out: time", "10 of 16 blocks left out: time"], 1),
-        (["3 of 4 blocks left out: time", "failed: OSError: 1 of 2 blocks left out"], 1),
-    ],
-)
-def test_the_cell_with_most_left_out_is_named(reasons: list[str], worst: int) -> None:
-    (found,) = decoding_warnings([], {("p", f"cell {at}"): why for at, why in enumerate(reasons)})
-    assert f"worst cell {worst}: {reasons[worst]}" in found.message
 
 
 def test_one_warning_a_kind_for_the_worst(snapshot: Callable[[str, str], None]) -> None:

@@ -300,12 +300,7 @@ def llama_answers(batch_size: int, gamma: int, noise: float) -> list[dict[str, A
     for own in shares(gamma):
         seconds = own.rounds * t_round_s(batch_size, gamma) * noise
         drafts = {"draft_n": gamma * own.rounds, "draft_n_accepted": own.accepted} if gamma else {}
-        timings = {
-            "prompt_n": PROMPT_TOKENS,
-            "prompt_ms": 50.0,
-            "predicted_n": own.tokens + 1,
-            "predicted_ms": 1e3 * seconds,
-        }
+        timings = {"prompt_n": PROMPT_TOKENS, "predicted_n": own.tokens + 1, "predicted_ms": 1e3 * seconds}
         found.append({"model": "big.gguf", "choices": [], "timings": timings | drafts})
     return found
 

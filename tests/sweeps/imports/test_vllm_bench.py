@@ -37,14 +37,16 @@ def test_plain_decoding_takes_a_step_a_token(tmp_path: Path) -> None:
 
 
 def test_rounds_without_drafts_are_counted_by_their_chunks(tmp_path: Path) -> None:
-    half = {"spec_decode_num_drafts": counts(2).rounds // 2, "spec_decode_draft_tokens": counts(2).rounds}
-    rates = [2 * rate for rate in bench_result(8, 2)[RATES]]
-    changes = {RATES: [min(rate, 1.0) for rate in rates], "spec_decode_accepted_tokens": None}
-    changes["spec_decode_accepted_tokens"] = sum(
-        round(rate * half["spec_decode_num_drafts"]) for rate in changes[RATES]
-    )
-    (run,) = read_bench([written(tmp_path / "lookup.json", bench_result(8, 2, **half, **changes))], Given()).runs
-    assert run.counts[0].rounds == counts(2).rounds
+    rounds = counts(2).rounds
+    drafts = rounds // 2
+    result = bench_result(8, 2) | {
+        "spec_decode_num_drafts": drafts,
+        "spec_decode_draft_tokens": rounds,
+        "spec_decode_accepted_tokens": drafts + 3,
+        RATES: [1.0, 3 / drafts],
+    }
+    (run,) = read_bench([written(tmp_path / "lookup.json", result)], Given()).runs
+    assert (run.counts[0].rounds, run.counts[0].accepted_by_position) == (rounds, (drafts, 3))
 
 
 def test_the_concurrency_of_a_rate_is_what_was_in_flight(tmp_path: Path) -> None:

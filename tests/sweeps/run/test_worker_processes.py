@@ -17,10 +17,10 @@ from specgauge.cli.main import main
 from specgauge.configs.loader import config_to_yaml, load_config
 from specgauge.sweeps.plan import plan_cells
 from specgauge.sweeps.run import worker
-from specgauge.sweeps.run.session import PairOutcome
 from specgauge.sweeps.run.worker import measure_apart, work
 from specgauge.sweeps.store.checkpoint import MARK
 from specgauge.sweeps.store.files import StorageError
+from specgauge.sweeps.store.outcomes import PairOutcome
 from specgauge.sweeps.store.rundir import Run
 from specgauge.sweeps.store.schema import PredictionRow
 from specgauge.sweeps.store.writer import OpenRun
