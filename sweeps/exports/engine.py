@@ -135,6 +135,14 @@ def json_text(content: Mapping[str, Any]) -> str:
     return "\n".join(["{", ",\n".join(lines), "}"]) + "\n"
 
 
+def release_words(request: Request, engine: str, read_in: str) -> str:
+    """The release asked for, or the one in which an engine's settings were read; ValueError as `release_number`."""
+    if request.release is None:
+        return f"as read in {read_in}"
+    release_number(request.release, engine, read_in)
+    return f"release {request.release}"
+
+
 def refuse_batch_size(request: Request) -> None:
     """Raise ValueError where a single batch size is asked for, in forms that have them all."""
     if request.batch_size is not None:
