@@ -62,7 +62,8 @@ def run(
     from specgauge.bench.prompts import read_prompts
 
     deadline = Deadline(config.limits.run_seconds)
-    check_contexts(config, read_sizes(config))
+    sizes = read_sizes(config)
+    check_contexts(config, sizes)
     notes: list[Note] = []
     prompts = read_prompts(config.workload, notes.append, seed=config.seed)
     outcomes = _measure_apart(config, out, fresh, deadline) if apart else None
@@ -85,7 +86,8 @@ def run(
             raise ValueError("; ".join(problems))
         shown.start("predicting", total=1)
         pages = Pages(out, shown.say)
-        pages.make("predictions.csv and recommendation.yaml", lambda: predict_run(made, _reasons(outcomes, notes)))
+        reasons, parameters = _reasons(outcomes, notes), {name: one.parameters for name, one in sizes.items()}
+        pages.make("predictions.csv and recommendation.yaml", lambda: predict_run(made, reasons, parameters))
         page = None if report is None else pages.make("report", partial(report, out))
         shown.advance()
         for problem in problems:
