@@ -23,7 +23,7 @@ CLEARLY_FASTER = 0.05
 _WIDTH, _LAYERS = 1024, 12
 """A step of a small model: some 50 MB of weights, each read once."""
 PACKAGES = (
-    "specgauge", "torch", "transformers", "tokenizers", "safetensors", "accelerate", "numpy", "pandas", "scipy",
+    "specgauge", "torch", "transformers", "tokenizers", "safetensors", "accelerate", "peft", "numpy", "pandas", "scipy",
     "pyarrow",
 )  # fmt: skip
 

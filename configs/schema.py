@@ -8,6 +8,7 @@ Config holds is always the full form.  ``specgauge schema`` prints the same as J
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
@@ -161,6 +162,11 @@ class GridConfig(Section):
         return {**written, "gamma_search": how}
 
 
+REPLICATES_BEYOND = 10
+"""Replicates beyond each end of an interval, at least: fewer leave the end to chance."""
+_ROUNDING = 1e-6
+
+
 class PrecisionConfig(Section):
     """When the timing of an arm is good enough, and when it stops regardless."""
 
@@ -179,14 +185,19 @@ class PrecisionConfig(Section):
     """Seconds for the whole timing of one pair and batch size; null is no limit."""
     max_cell_seconds: Annotated[Seconds | None, NO_LIMIT] = None
     """Seconds for the timing of one cell; like those above, they end nothing before the least blocks are there."""
-    bootstrap_replicates: Annotated[int, Field(ge=10, le=1_000_000)] = 1000
-    """Resamples of blocks and prompts behind every interval."""
+    bootstrap_replicates: Annotated[int, Field(ge=200, le=1_000_000)] = 1000
+    """Resamples of blocks and prompts behind every interval; ten at least lie beyond each of its ends, which 200 give
+    at a confidence of 0.9, and 2000 at 0.99."""
 
     @model_validator(mode="after")
     def _check_together(self) -> PrecisionConfig:
         if self.max_blocks < self.min_blocks:
             expected = f"at least min_blocks, which is {self.min_blocks}"
             fail([(("max_blocks",), refused(self.max_blocks, expected))])
+        needed = math.ceil(2 * REPLICATES_BEYOND / (1.0 - self.confidence) - _ROUNDING)
+        if self.bootstrap_replicates < needed:
+            expected = f"at least {needed}, ten beyond each end of an interval of confidence {self.confidence:g}"
+            fail([(("bootstrap_replicates",), refused(self.bootstrap_replicates, expected))])
         return self
 
 
@@ -246,15 +257,17 @@ class ValidateConfig(Section):
     """Accept by coin at this rate, or at these rates by position in a round, to check the cost model alone; the texts
     are then not the target's."""
     max_seconds: Annotated[Seconds | None, NO_LIMIT] = 300.0
-    """Seconds for the decoding of one pair; every cell gets its first block all the same. Null is no limit."""
+    """Seconds for the decoding of one pair, by the clock: no block is begun that, by those before it, would not fit.
+    Null is no limit."""
 
 
 class LimitsConfig(Section):
     """Where a run stops, whatever is left to measure; running the same command again resumes it."""
 
     run_seconds: Annotated[Seconds | None, NO_LIMIT] = None
-    """Seconds of one call of `run`, all pairs together, after which no further block is begun; null is no limit. Pairs
-    share them alike, and timing leaves half of what it finds to decoding end to end. It may differ from call to call of
+    """Seconds of one call of `run`, all pairs together; null is no limit. Pairs share them alike, and what one leaves
+    is for those that follow. Texts and acceptance take at most 3 tenths of a pair's share, timing 4 tenths of what they
+    leave, decoding end to end the rest: each begins nothing that should not fit. It may differ from call to call of
     one run directory."""
     memory: Annotated[ByteCount | None, NO_LIMIT] = None
     """Bytes, such as 8GiB, that the weights of both models and the keys and values of a cell may take by estimate; a

@@ -36,8 +36,7 @@ from numpy.typing import ArrayLike
 from specgauge.model.acceptance.acceptance import Acceptance
 from specgauge.model.arms import verify_arm
 from specgauge.model.checks import FloatArray, IntArray, whole_numbers
-from specgauge.model.costs import RoundCosts
-from specgauge.model.settings import Provenance
+from specgauge.model.costs import RoundCosts, measured_costs
 from specgauge.model.speedup import best_gamma, nearest_gamma, recommended_gamma, round_times_s, speedups, within_limits
 from specgauge.model.stats.bootstrap import BlockDraws, Blocks, median_replicates, percentile_interval
 
@@ -103,8 +102,8 @@ def costs_from_blocks(arms: Mapping[str, Blocks], gammas: Sequence[int], draws: 
 
     arms: samples in seconds by block under the journal's names: "decode", "verify:<gamma>", "draft" (each sample the
     cumulative marks C(1) … C(gamma_max) of a chain) and, if measured, "draft_catch_up" (a first step that feeds two
-    tokens; Delta_2 is its median less that of C(1), and 0 where noise makes that negative: two tokens save nothing).
-    Arms may have different numbers of blocks and of samples in them.
+    tokens). Arms may have different numbers of blocks and of samples in them. Medians become costs by
+    `specgauge.model.costs.measured_costs`.
 
     Raises:
         ValueError: a missing arm, or a gamma beyond the measured chain.
@@ -119,17 +118,14 @@ def costs_from_blocks(arms: Mapping[str, Blocks], gammas: Sequence[int], draws: 
     if chain.ndim != 2 or int(drafts.max()) > chain.shape[1]:
         marks = chain.shape[1] if chain.ndim == 2 else 0
         raise ValueError(f"arms: expected at least {drafts.max()} marks in 'draft', as many as drafts, got {marks}")
-    catch_up = None
-    if "draft_catch_up" in arms:
-        catch_up = np.maximum(median_replicates(arms["draft_catch_up"], draws, "draft_catch_up") - chain[:, 0], 0.0)
+    two_tokens = arms.get("draft_catch_up")
     verify = [median_replicates(arms[arm], draws, arm) for arm in map(verify_arm, drafts.tolist())]
-    return RoundCosts(
-        gammas=drafts,
+    return measured_costs(
+        drafts,
         t_decode_s=median_replicates(arms["decode"], draws, "decode"),
-        t_draft_total_s=chain[:, drafts - 1],
+        t_draft_marks_s=chain,
         t_verify_s=np.stack(verify, axis=1),
-        t_draft_catch_up_s=catch_up,
-        provenance=np.full(drafts.size, int(Provenance.MEASURED)),
+        t_draft_two_tokens_s=None if two_tokens is None else median_replicates(two_tokens, draws, "draft_catch_up"),
     )
 
 

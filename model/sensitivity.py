@@ -21,7 +21,13 @@ from specgauge.model.acceptance.acceptance import Acceptance
 from specgauge.model.checks import FloatArray, numbers, positive_numbers, probabilities, whole_numbers
 from specgauge.model.costs import RoundCosts
 from specgauge.model.settings import Provenance
-from specgauge.model.speedup import accepted_draft_tokens, round_times_s, speedups, tokens_per_round_iid
+from specgauge.model.speedup import (
+    accepted_draft_tokens,
+    is_verification_alone,
+    round_times_s,
+    speedups,
+    tokens_per_round_iid,
+)
 
 _GRID = np.linspace(0.0, 1.0, 257)
 _HALVINGS = 54
@@ -96,13 +102,22 @@ def break_even_alpha(costs: RoundCosts, *, batch_size: int = 1) -> FloatArray:
 
 
 def break_even_draft_total_s(costs: RoundCosts, acceptance: Acceptance, *, batch_size: int = 1) -> FloatArray:
-    """The C(gamma) at which S = 1, (…, G) seconds: Omega * T_decode less what a round takes with a free draft.
+    """The largest C(gamma) at which S is at least 1, (…, G) seconds: Omega * T_decode less the rest of a round.
 
-    Negative where even a free draft does not pay.  Divided by gamma it is the break-even cost of one draft step.
+    Negative where even a free draft does not pay, by what it misses.  No round is shorter than its verification
+    (`specgauge.model.speedup`): a draft of C < -epsilon, for an epsilon below 0, may be hidden in it.  Divided by gamma
+    it is the break-even cost of one draft step.
     """
-    free = replace(costs, t_draft_total_s=np.zeros_like(costs.t_draft_total_s))
+    overhead_s = np.zeros(()) if costs.t_overhead_s is None else costs.t_overhead_s
     plain_s = acceptance.tokens_per_round * costs.t_decode_s[..., np.newaxis]
-    return np.asarray(plain_s - round_times_s(free, acceptance, batch_size=batch_size), dtype=np.float64)
+
+    def left_s(t_draft_total_s: FloatArray) -> FloatArray:
+        drafted = replace(costs, t_draft_total_s=t_draft_total_s)
+        return np.asarray(plain_s - round_times_s(drafted, acceptance, batch_size=batch_size), dtype=np.float64)
+
+    hidden_s = np.broadcast_to(np.maximum(-overhead_s, 0.0), costs.t_draft_total_s.shape)  # then epsilon takes it all
+    found = left_s(hidden_s) + hidden_s
+    return np.where(plain_s >= costs.t_verify_s, found, left_s(np.zeros_like(costs.t_draft_total_s)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,7 +153,8 @@ class Sensitivities:
     per_t_draft_s: FloatArray
     """dS/dT_draft, the cost of one draft step where C = draft_steps * T_draft."""
     per_t_verify_s: FloatArray
-    """dS/dT_verify, equal to dS/dC and dS/depsilon."""
+    """dS/dT_verify, equal to dS/dC and dS/depsilon but in a round that takes its verification alone, where those are
+    0."""
     per_t_decode_s: FloatArray
     """dS/dT_decode, the costs of a round held fixed."""
 
@@ -150,19 +166,21 @@ def sensitivities(
 
     dS/dalpha = (Omega' T_round - Omega T_round') T_decode / T_round^2, with Omega' = sum_i i alpha^(i-1) and
     T_round' = B (1 - A_gamma)^(B-1) gamma alpha^(gamma-1) Delta_2; dS/dT = -S / T_round for the costs of a round.
+    Where a round takes its verification alone (`is_verification_alone`), dS/dT_draft and T_round' are 0.
     """
     rate, drafts = probabilities("alpha", alpha), costs.gammas
     rows = whole_numbers("batch_size", batch_size, minimum=1)
     steps = drafts if draft_steps is None else whole_numbers("draft_steps", draft_steps, minimum=0)
     accepted = acceptance_iid(rate, drafts)
     t_round, s = round_times_s(costs, accepted, batch_size=rows), speedups(costs, accepted, batch_size=rows)
+    counts = np.where(is_verification_alone(costs, accepted, batch_size=rows), 0.0, 1.0)
     full_slope = drafts * rate ** (drafts - 1)
     catch_up = np.zeros(()) if costs.t_draft_catch_up_s is None else costs.t_draft_catch_up_s[..., np.newaxis]
-    round_slope = catch_up * rows * (1 - rate**drafts) ** (rows - 1) * full_slope
+    round_slope = counts * catch_up * rows * (1 - rate**drafts) ** (rows - 1) * full_slope
     omega = accepted.tokens_per_round
     return Sensitivities(
         per_alpha=np.asarray(s * (_omega_slope(rate, drafts) / omega - round_slope / t_round), dtype=np.float64),
-        per_t_draft_s=np.asarray(-s * steps / t_round, dtype=np.float64),
+        per_t_draft_s=np.asarray(-s * counts * steps / t_round, dtype=np.float64),
         per_t_verify_s=np.asarray(-s / t_round, dtype=np.float64),
         per_t_decode_s=np.asarray(s / costs.t_decode_s[..., np.newaxis], dtype=np.float64),
     )

@@ -40,7 +40,7 @@ from specgauge.reports.validation import validation_section
 from specgauge.sweeps.analysis.answers import Recommendations
 from specgauge.sweeps.answer_table import rank
 from specgauge.sweeps.plan import plan_cells, planned_pairs
-from specgauge.sweeps.store.files import write_text_atomically
+from specgauge.sweeps.store.files import check_output, write_text_atomically
 from specgauge.sweeps.store.rows import plain
 from specgauge.sweeps.store.rundir import CONFIG, MEASURED, REPORT
 from specgauge.sweeps.store.schema import JournalLine
@@ -65,16 +65,11 @@ def write_report(run_dir: Path, out: Path | None = None) -> Path:
         ValueError: no run there, one of its files is damaged, or `out` cannot be a file.
         StorageError: the disk refused the write; an older report stays.
     """
-    values = page_values(read_report_data(run_dir))
     target = run_dir / REPORT if out is None else out
-    if target.is_dir():
-        raise ValueError(f"{target}: is a directory, a file name is expected (for example {target / REPORT})")
-    if target.exists() and not target.is_file():
-        raise ValueError(f"{target}: is no file, a file name is expected (for example {REPORT})")
+    check_output(target, REPORT)
     if target.suffix == ".parquet" or (target.name in MEASURED and (target.parent / CONFIG).is_file()):
         raise ValueError(f"{target}: holds what a run measured, another file name is expected (for example {REPORT})")
-    if not target.parent.is_dir():
-        raise ValueError(f"{target}: the folder {target.parent} does not exist; make it first, or give another --out")
+    values = page_values(read_report_data(run_dir))
     parts = {name: Markup(_part(f"report.{name}")) for name in ("css", "js")}
     write_text_atomically(target, printable(_template().render(**parts, version=__version__, **values)) + "\n")
     return target

@@ -14,13 +14,15 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from specgauge.configs.reading import CONFIG_BYTES, read_text
 from specgauge.configs.schema import Config
+from specgauge.model.decision import OPTIMISTIC
 from specgauge.model.settings import Point, Setting
 from specgauge.reports.formatting import count, sentence
 from specgauge.sweeps.analysis.predictions import predict
-from specgauge.sweeps.analysis.timings import CellTimings, collect_timings
+from specgauge.sweeps.analysis.timings import CellTimings, collect_timings, refused
 from specgauge.sweeps.analysis.validation import ValidationSummary, summarise
 from specgauge.sweeps.plan import plan_cells, planned_pairs
 from specgauge.sweeps.store.derived import doubts, stands
+from specgauge.sweeps.store.outcomes import read_outcomes
 from specgauge.sweeps.store.rows import row_of
 from specgauge.sweeps.store.rundir import CELLS, CONFIG, PREDICTIONS, RECOMMENDATION, Run, prompt_rows
 from specgauge.sweeps.store.schema import (
@@ -90,7 +92,9 @@ def read_report_data(run_dir: Path) -> ReportData:
         config_text=read_text(run_dir / CONFIG, CONFIG_BYTES),
         environment=run.environment,
         lines=lines,
-        timings=collect_timings(plan_cells(run.config), tuple(run.config.grid.gamma), lines),
+        timings=collect_timings(
+            plan_cells(run.config), tuple(run.config.grid.gamma), lines, refused(read_outcomes(run_dir))
+        ),
         acceptance={
             (pair.name, sampling.name): run.acceptance_of(pair.name, sampling.name)
             for pair in run.config.pairs
@@ -126,7 +130,7 @@ def _predicted(run: Run, lines: Sequence[JournalLine]) -> _Predicted:
     """What is predicted: as written, or, where the run stopped before or was altered since, made from what it has."""
     if stands(run.path):
         return run.rows(PredictionRow), run.rows(RecommendationRow), run.rows(ValidationRow), run.rows(WarningRow)
-    if not lines:
+    if not lines and not read_outcomes(run.path):
         return (), (), (), ()
     found, where = predict(run), str(run.path)
     return (
@@ -143,13 +147,15 @@ def _gaps(run: Run, lines: Sequence[JournalLine]) -> Iterator[WarningRow]:
         return WarningRow(code=code, message=message, remedy=RESUME)
 
     yield from doubts(run.path)
-    if not lines:
+    given_up = refused(read_outcomes(run.path))
+    if not lines and not given_up:
         yield gap("unmeasured", "Nothing has been timed yet.")
     tried = {line.axes["pair"] for line in lines if line.status != "skipped"}
-    skipped = {line.axes["pair"] for line in lines} - tried
+    skipped = {line.axes["pair"] for line in lines} - tried | given_up.keys()
     for pair in planned_pairs(run.config):
         for sampling in run.config.sampling:
-            if pair.name not in skipped and not run.has_acceptance(pair.name, sampling.name):
+            is_there = run.has_acceptance(pair.name, sampling.name) or run.counts(pair.name, sampling.name)
+            if pair.name not in skipped and not is_there:
                 where = f"pair {pair.name} and sampling {sampling.name}"
                 yield gap("acceptance_missing", f"No acceptance has been recorded for {where}.")
     if lines and not ((run.path / PREDICTIONS).exists() and (run.path / RECOMMENDATION).exists()):
@@ -216,7 +222,7 @@ def findings(data: ReportData, curves: Curves) -> list[WarningRow]:
 
 def _optimistic(curves: Curves) -> Iterator[WarningRow]:
     rows = known_rows(curves)
-    unknown = [row for row in rows if row.t_overhead_s is None]
+    unknown = [row for row in rows if row.label == OPTIMISTIC]
     if unknown:
         which = "every speed-up is" if len(unknown) == len(rows) else f"{len(unknown)} of {len(rows)} speed-ups are"
         yield WarningRow(

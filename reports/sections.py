@@ -244,6 +244,18 @@ def heat_map(
         else:
             note = next((row.status for row in curve if row.status != "ok"), figures.NO_DATA)
             cells[point] = figures.HeatCell(speedup=None, gamma=None, note=note)
+    return heat_map_figure(cells, batch_sizes, contexts, key=key, title=title)
+
+
+def heat_map_figure(
+    cells: Mapping[Point, figures.HeatCell],
+    batch_sizes: Sequence[int],
+    contexts: Sequence[int],
+    *,
+    key: str,
+    title: str,
+) -> Markup:
+    """The heat map of these cells, as large as they need."""
     left, right, top, bottom = 58, 8, 20, 40
     across, down = _CELL_WIDTH * len(contexts), _CELL_HEIGHT * len(batch_sizes)
     beyond = max(0, _AXIS_TITLE_WIDTH - across)

@@ -55,6 +55,7 @@ _ARMS = {
     "draft": "C(γ_max), draft chain",
     "draft_catch_up": "first draft step, two tokens",
     "verify": "T_verify({})",
+    "round": "T_round({}), whole",
     "prefill_target": "prefill, target",
     "prefill_draft": "prefill, draft",
 }
@@ -261,11 +262,7 @@ def category_table(acceptance: Sequence[AcceptanceCurve], to_use: Iterable[int])
         ("category", lambda group: UNKNOWN if group.group is None else str(group.group)),
         ("prompts", lambda group: str(group.prompts)),
     ]
-    for gamma in gammas:
-        columns += [
-            (f"Ω(γ\u00a0=\u00a0{gamma})", lambda group, at=gamma: number(_of_gamma(group, at)[0])),
-            ("interval", lambda group, at=gamma: interval(*_of_gamma(group, at)[1:])),
-        ]
+    columns += [column for gamma in gammas for column in _omega_columns(gamma)]
     groups = [
         RowGroup(
             heading=setting_heading(one.setting, {*common, "mode"}),
@@ -279,6 +276,16 @@ def category_table(acceptance: Sequence[AcceptanceCurve], to_use: Iterable[int])
     return Table(columns=[title for title, _ in columns], groups=groups)
 
 
+def _omega_columns(gamma: int) -> Columns[GroupAcceptance]:
+    def text(group: GroupAcceptance) -> str:
+        return number(_of_gamma(group, gamma)[0])
+
+    def ends(group: GroupAcceptance) -> str:
+        return interval(*_of_gamma(group, gamma)[1:])
+
+    return [(f"Ω(γ\u00a0=\u00a0{gamma})", text), ("interval", ends)]
+
+
 def _of_gamma(group: GroupAcceptance, gamma: int) -> tuple[float | None, float | None, float | None]:
     index = group.gammas.tolist().index(gamma)
     omega, low, high = (finite_or_none(ends[index]) for ends in (group.tokens_per_round, group.low, group.high))
@@ -289,6 +296,7 @@ def timing_table(cells: Sequence[CellTimings], confidence: float) -> Table | Non
     """Every timed arm with how well its time is known; None without any.
 
     Samples of all blocks are pooled; a chain of drafts is as long as its last mark and as well known as its worst.
+    Disturbed samples are those kept; steal and pressure are shares of the time that all samples took.
     """
     timed = [arm for one in cells for arm in one.arms.values() if arm.blocks]
     if not timed:
@@ -301,6 +309,10 @@ def timing_table(cells: Sequence[CellTimings], confidence: float) -> Table | Non
         ("samples", lambda arm: str(len(arm.samples_s))),
         ("blocks", lambda arm: str(len(arm.blocks))),
         ("drift", lambda arm: change(drift(arm.samples_as_taken_s[:, -1]))),
+        ("disturbed", lambda arm: str(arm.disturbance.disturbed)),
+        ("retaken", lambda arm: str(arm.disturbance.retaken)),
+        ("steal", lambda arm: _share(arm.disturbance.steal_s, arm.disturbance.wall_s)),
+        ("pressure", lambda arm: _share(arm.disturbance.pressure_s, arm.disturbance.wall_s)),
         (f"first call, {unit.name}", lambda arm: unit.text(arm.first_call_s)),
         ("status", lambda arm: arm.reason or arm.status),
     ]
@@ -308,7 +320,11 @@ def timing_table(cells: Sequence[CellTimings], confidence: float) -> Table | Non
     for one in cells:
         rows = [Row(cells=[text(arm) for _, text in columns]) for arm in one.arms.values() if arm.blocks]
         groups += [RowGroup(heading=_cell_words(one.cell, cells), rows=rows)] if rows else []
-    return Table(columns=[title for title, _ in columns], groups=groups, words=frozenset({0, 7}))
+    return Table(columns=[title for title, _ in columns], groups=groups, words=frozenset({0, 11}))
+
+
+def _share(part_s: float | None, wall_s: float | None) -> str:
+    return UNKNOWN if part_s is None or not wall_s else percent(part_s / wall_s)
 
 
 def _half_width(share: float | None) -> str:

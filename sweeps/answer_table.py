@@ -27,8 +27,8 @@ from specgauge.sweeps.text_table import count, milliseconds, printable
 SHOWN_WARNINGS = 3
 WEIGHTS = (
     *("altered", "impossible_figure"),
-    *("generate_differs", "pair_refused", "not_lossless", "texts_differ", "rounds_unexpected", "chain_inconsistent"),
-    *("failed", "killed", "oom", "skipped", "unmeasured", "acceptance_missing", "out_of_time"),
+    *("generate_differs", "pair_refused", "out_of_time", "not_lossless", "texts_differ", "rounds_unexpected"),
+    *("chain_inconsistent", "failed", "killed", "oom", "skipped", "unmeasured", "acceptance_missing"),
     *("prompt_ends", "no_chat_template", "end_tokens_differ", "rope_switch", "stray_window", "fields_unused"),
     *("prediction_contradicted", "busy_machine", "cost_error", "slow_baseline", "drift", "not_converged", "undecided"),
     "not_decoded",

@@ -15,7 +15,7 @@ from typing import Any
 from specgauge.model.costs import CostSource
 from specgauge.model.roofline.costs import RooflineCosts
 from specgauge.model.settings import Setting
-from specgauge.sweeps.analysis.counted_rounds import measured_costs
+from specgauge.sweeps.analysis.counted_rounds import costs_of_cells
 from specgauge.sweeps.analysis.settings import cells_of, run_settings
 from specgauge.sweeps.analysis.timings import collect_timings
 from specgauge.sweeps.plan import plan_cells
@@ -31,7 +31,7 @@ def measured(run: Run, setting: Setting) -> CostSource:
     timed = collect_timings(plan_cells(run.config), run.config.grid.gamma, run.journal())
     for found in run_settings(run, {}, pairs=[setting.pair]):
         if found.key == setting:
-            costs = measured_costs(cells_of(found, timed))
+            costs = costs_of_cells(cells_of(found, timed))
             if costs is None:
                 raise ValueError(f"{run.path}: no round of {setting.pair}, sampling {setting.sampling}, was timed")
             return costs

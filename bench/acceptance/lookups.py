@@ -82,18 +82,21 @@ def measure_lookups(
     gamma_max: int,
     batch_size: int,
     chunk: int,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Callable[[float], object] | None = None,
 ) -> pd.DataFrame:
     """One row per position of the texts: `INTEGER_COLUMNS`, `FLOAT_COLUMNS`, `LOOKUP_COLUMNS`, ``end_reason``.
 
     Texts of a single token have no position.  A token outside the recomputed support has a null probability.
+
+    progress: told how many texts are done.
 
     Raises:
         NonFiniteLogitsError: the target's logits are not numbers.
     """
     batches = text_batches(texts, batch_size)
     rows: list[tuple[Any, ...]] = []
-    for done, batch in enumerate(batches):
+    done = 0
+    for batch in batches:
         starts = [list(starts_of(text, ngram, gamma_max)) for text in batch]
         of_tokens, of_rejected = _target_probs(target, batch, starts, settings, chunk)
         for text, found, token_probs, rejected_probs in zip(batch, starts, of_tokens, of_rejected, strict=True):
@@ -102,8 +105,9 @@ def measure_lookups(
                 offered = (start.proposed, start.matching, start.ngram)
                 probs = (token_probs[position], rejected_probs[position])
                 rows.append((*at, text.tokens[position + 1], *offered, *probs, text.end_reason))
+        done += len(batch)
         if progress is not None:
-            progress(done + 1, len(batches))
+            progress(done)
     return _frame(pd.DataFrame(rows, columns=list(_FILLED)))
 
 
@@ -163,7 +167,7 @@ def pair_acceptance(
     gamma_max: int,
     batch_size: int,
     chunk: int,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Callable[[float], object] | None = None,
 ) -> pd.DataFrame:
     """One row per position of the texts, by `measure_lookups` where lookups draft, else by `measure_acceptance`.
 

@@ -97,7 +97,7 @@ def measure_rollouts(
     draft_sampling: DraftSampling,
     batch_size: int,
     chunk: int = 128,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Callable[[float], object] | None = None,
 ) -> pd.DataFrame:
     """One row per step of every chain: prompt, repetition, start, depth, token, top_prob, entropy_nats.
 
@@ -105,6 +105,8 @@ def measure_rollouts(
     draft's own distribution after it, before any processor.  Starts are drawn without replacement from the positions of
     a text where a draft can be rejected; a text with fewer than ``starts_per_text`` gives all it has.  A chain ends
     where the draft's context does.  Everything is a function of (seed, prompt, repetition, start), whatever the batch.
+
+    progress: told how many texts are done, parts of them included.
 
     Raises:
         ValueError: a text longer than the draft's context.
@@ -115,7 +117,8 @@ def measure_rollouts(
     for text in (text for batch in batches for text in batch):
         check_room(draft, len(text.prompt_tokens), len(text.tokens), text.prompt)
     rows: list[tuple[int | float, ...]] = []
-    for done, batch in enumerate(batches):
+    done = 0
+    for batch in batches:
         cache = text_cache(draft, batch)
         rejected = _rejected(target, draft, batch, drafting, cache, seed=seed, chunk=chunk)
         starts = [
@@ -125,8 +128,9 @@ def measure_rollouts(
         ]
         for first in range(0, len(starts), batch_size):
             _follow(draft, batch, starts[first : first + batch_size], drafting, cache, seed, rows)
-        if progress is not None:
-            progress(done + 1, len(batches))
+            if progress is not None:
+                progress(done + len(batch) * min(1.0, (first + batch_size) / len(starts)))
+        done += len(batch)
     frame = pd.DataFrame(rows, columns=[*_WHOLE, *_FLOAT])
     return sorted_frame(frame, _WHOLE, _FLOAT, ("prompt", "repetition", "start", "depth"))
 

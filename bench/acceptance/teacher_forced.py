@@ -185,7 +185,7 @@ def measure_acceptance(
     *,
     batch_size: int,
     chunk: int,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Callable[[float], object] | None = None,
 ) -> pd.DataFrame:
     """One row per position of the texts, sorted (columns: `INTEGER_COLUMNS`, `FLOAT_COLUMNS`, ``end_reason``).
 
@@ -194,6 +194,8 @@ def measure_acceptance(
 
     Texts of a single token have no position.  A token outside the recomputed support (its target probability is 0) has
     null probabilities: it cannot have come from this chain as computed here, and is counted rather than divided by.
+
+    progress: told how many texts are done, parts of them included.
 
     Raises:
         ValueError: a text longer than the draft's context.
@@ -212,13 +214,19 @@ def measure_acceptance(
         model = draft if isinstance(draft, LoadedModel) else draft()
         if not isinstance(target, LoadedModel):
             device = model.device
-        for done, (batch, target_chunks) in enumerate(zip(batches, of_target, strict=True), start=1):
+        done = 0
+        for batch, target_chunks in zip(batches, of_target, strict=True):
             for text in batch:
                 check_room(model, len(text.prompt_tokens), len(text.tokens), text.prompt)
             chunks, names = logit_chunks(model, batch, chunk), (name, model.name)
-            frames += _batch_rows(batch, target_chunks, chunks, settings, model.vocabulary_rows, device, names)
-            if progress is not None:
-                progress(done, len(batches))
+            positions = max(len(text.tokens) for text in batch) - 1
+            for part, rows in enumerate(
+                _batch_rows(batch, target_chunks, chunks, settings, model.vocabulary_rows, device, names), start=1
+            ):
+                frames.append(rows)
+                if progress is not None:
+                    progress(done + len(batch) * min(1.0, part * chunk / positions))
+            done += len(batch)
     whole = pd.concat(frames)[columns] if frames else pd.DataFrame(columns=columns)
     frame = sorted_frame(whole, INTEGER_COLUMNS, FLOAT_COLUMNS, ("prompt", "repetition", "position"))
     frame.loc[frame["target_prob"] == 0.0, ["target_prob", "draft_prob"]] = np.nan

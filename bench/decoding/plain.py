@@ -58,10 +58,14 @@ def uninterrupted(decode: Callable[Arguments, Interleavable[Result]]) -> Callabl
     return run
 
 
-def interleave(decodings: Mapping[str, Interleavable[Result]]) -> dict[str, Result]:
+def interleave(
+    decodings: Mapping[str, Interleavable[Result]], progress: Callable[[float], object] | None = None
+) -> dict[str, Result]:
     """Run all to their ends; the next round is always that of the shortest text, the first named where equal.
 
     Each first step, up to the first yield, runs in the order given.  An exception of one ends all.
+
+    progress: told how far the shortest text is, in tokens, between two rounds.
     """
     reached: dict[str, float] = {}
     found: dict[str, Result] = {}
@@ -73,6 +77,8 @@ def interleave(decodings: Mapping[str, Interleavable[Result]]) -> dict[str, Resu
                 found[name] = end.value
         while reached:
             name = min(reached, key=lambda one: reached[one])
+            if progress is not None:
+                progress(reached[name])
             try:
                 reached[name] = decodings[name].send(True)
             except StopIteration as end:
@@ -219,10 +225,14 @@ def generate_plain(
     seed: int,
     prompt_numbers: Sequence[int],
     repetition: int = 0,
+    progress: Callable[[float], object] | None = None,
 ) -> list[Text]:
-    """The texts of `plain_steps`, decoded without a break; raises as that does."""
+    """The texts of `plain_steps`; raises as that does.
+
+    progress: told after every step how many tokens the texts have.
+    """
     batch = PromptBatch(prompts=prompts, numbers=prompt_numbers, max_new_tokens=max_new_tokens, repetition=repetition)
-    return decode_plain(model, batch, settings, seed=seed).texts
+    return interleave({"plain": plain_steps(model, batch, settings, seed=seed)}, progress)["plain"].texts
 
 
 def new_rows(model: LoadedModel, batch: PromptBatch) -> list[Row]:

@@ -23,14 +23,15 @@ from specgauge.bench.cache.cache import capacity_bucket
 from specgauge.bench.decoding.records import Decoded, RoundTimes, RowRound, Text
 from specgauge.bench.models.pair import LoadedModel, LoadedPair
 from specgauge.model.arms import Arm
+from specgauge.model.stats.disturbance import Disturbance
 
 MOST_OF_FREE = 0.5
 """Share of the free memory that caches may take: logits and what else a round needs come on top."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
-    """One row of one batch under one arm."""
+class Request(Disturbance):
+    """One row of one batch under one arm, and what else ran beside the batch's block, all arms together."""
 
     arm: str
     gamma: int | None

@@ -9,7 +9,8 @@
 All arms decode the same batch of prompts before the next batch, in an order shuffled by batch.  Eager ones are
 interleaved round by round, so that a machine that slows down hits all alike; `generate` cannot be interrupted, and is
 run before or after them.  Where forwards are compiled or captured, or memory does not hold a cache for each arm, arms
-run one after another.
+run one after another.  A batch that other programs disturbed is decoded again, as long as that helps and there are
+seconds for it; what they did beside the one that counts stands in its requests.
 
     bench = EndToEnd(pair, settings, max_new_tokens=64, seed=0)
     arms = shuffled(end_to_end_arms([2, 3]), seed=0, block=0)
@@ -19,8 +20,9 @@ run one after another.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
 
 import numpy as np
 
@@ -42,11 +44,15 @@ from specgauge.bench.end_to_end.text_checks import ExpectedCounts, divergences, 
 from specgauge.bench.models.pair import LoadedPair
 from specgauge.bench.models.static_graphs import no_compilation
 from specgauge.bench.timing.clock import Clock, clock_for, undisturbed
+from specgauge.bench.timing.gpu_state import gpu_watch
+from specgauge.bench.timing.neighbours import Retakes, calm
 from specgauge.model.arms import DIFFERS, GENERATE, PLAIN, SAME, TIE, Arm
 from specgauge.model.exact import AcceptanceRule, DraftSampling
 from specgauge.model.policies.policy import GammaPolicy, decodes_plainly
 from specgauge.model.sampling import SamplingSettings
 
+FEWEST_RETAKES = 2
+"""Batches of a cell that are decoded again before one of them must have been left alone for further ones."""
 WARM_UP_TOKENS = 4
 """Tokens beyond γ that an untimed first call of an arm writes."""
 
@@ -89,8 +95,10 @@ class EndToEnd:
         self.memory = memory
         self.clock = clock_for(*pair.devices) if clock is None else clock
         self.decoder = self._decoder()
+        self.retakes, self.read_gpus = Retakes(fewest=FEWEST_RETAKES), gpu_watch(pair.devices)
         self.interleaves = all(model.mode == "eager" for model in pair.models)
         """Whether arms run interleaved; false from where on memory cannot hold all their caches."""
+        self._progress: Callable[[float], object] | None = None
 
     def warm_up(self, arm: str, prompts: Sequence[Sequence[int]], *, gamma_max: int = 0) -> None:
         """One short untimed call in the arm's shapes: allocation and the choice of kernels are not part of a run.
@@ -125,6 +133,8 @@ class EndToEnd:
         repetition: int,
         policies: Mapping[str, GammaPolicy] | None = None,
         window: int | None = None,
+        progress: Callable[[float], object] | None = None,
+        spare_s: float = math.inf,
     ) -> dict[str, ArmRun]:
         """Decode a batch under every arm and record it; texts at fixed γ are teacher-forced afterwards.
 
@@ -132,7 +142,8 @@ class EndToEnd:
         texts are compared with the plain loop's, where that is an arm.
 
         policies: what chooses γ under each adaptive arm.  window: positions that a round has left to be counted among
-        the expected starts; the largest γ unless given.
+        the expected starts; the largest γ unless given.  progress: told how much of the decoding is done, from 0 to 1.
+        spare_s: seconds that decoding it again may take.
 
         Raises:
             ValueError: as the decoder and `generate`.
@@ -148,7 +159,20 @@ class EndToEnd:
             tokens=batch.longest + self.max_new_tokens,
             limit=self.memory,
         )
-        found = self._against_plain(undisturbed(lambda: self._every(arms, batch, policies or {})))
+        self._progress = progress
+        decoded, disturbance = calm(
+            lambda: undisturbed(lambda: self._every(arms, batch, policies or {})),
+            self.retakes,
+            most=1,
+            spare_s=spare_s,
+        )
+        told = asdict(disturbance.on_gpus(self.read_gpus(), 1))
+        found = self._against_plain(
+            {
+                arm: replace(run, requests=tuple(replace(request, **told) for request in run.requests))
+                for arm, run in decoded.items()
+            }
+        )
         speculating = {arm: gamma for arm in arms if (gamma := Arm.parse(arm).gamma)}
         gammas = sorted(speculating.values())
         if self.forced is not None or not gammas:
@@ -199,6 +223,11 @@ class EndToEnd:
     def _every(self, arms: Sequence[str], batch: PromptBatch, policies: Mapping[str, GammaPolicy]) -> dict[str, ArmRun]:
         """Every arm once: interleaved where they can be, one after another where they cannot."""
         found: dict[str, ArmRun] = {}
+
+        def tell(tokens: float) -> None:
+            if self._progress is not None:
+                self._progress((len(found) + len(group) * min(1.0, tokens / self.max_new_tokens)) / len(arms))
+
         groups = [[arm] for arm in arms]
         if self.interleaves:
             own = [arm for arm in arms if arm != GENERATE]
@@ -209,7 +238,7 @@ class EndToEnd:
             group = groups.pop(0)
             try:
                 with no_compilation(f"{', '.join(group)}, {len(batch.prompts)} prompts,"):
-                    found |= self._together(group, batch, policies)
+                    found |= self._together(group, batch, policies, tell)
                 continue
             except Exception as error:
                 if len(group) < 2 or not is_out_of_memory(error):
@@ -220,12 +249,16 @@ class EndToEnd:
         return {arm: found[arm] for arm in arms}
 
     def _together(
-        self, arms: Sequence[str], batch: PromptBatch, policies: Mapping[str, GammaPolicy]
+        self,
+        arms: Sequence[str],
+        batch: PromptBatch,
+        policies: Mapping[str, GammaPolicy],
+        progress: Callable[[float], object] | None = None,
     ) -> dict[str, ArmRun]:
         """Arms that run at the same time, each with caches of its own."""
         if list(arms) == [GENERATE]:
             return {GENERATE: self._generate(batch)}
-        return interleave({arm: self._rounds(arm, batch, policies.get(arm)) for arm in arms})
+        return interleave({arm: self._rounds(arm, batch, policies.get(arm)) for arm in arms}, progress)
 
     def _rounds(self, arm: str, batch: PromptBatch, policy: GammaPolicy | None) -> Interleavable[ArmRun]:
         """One arm of our own, round by round; ``policy`` chooses γ where the arm is adaptive."""

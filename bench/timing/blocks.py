@@ -24,6 +24,7 @@ from specgauge.configs.schema import PrecisionConfig
 from specgauge.model.arms import PREFILL_BLOCKS, is_prefill
 from specgauge.model.checks import FloatArray
 from specgauge.model.sampling import SamplingSettings
+from specgauge.model.stats.disturbance import Disturbance
 from specgauge.model.stats.medians import worst_half_width
 
 Status = Literal["ok", "oom", "skipped", "failed", "killed"]
@@ -57,6 +58,8 @@ class BlockRecord:
     device_s: float = 0.0
     """Wall time spent on this block, less what compiling and capturing took."""
     notes: dict[str, Any] = field(default_factory=dict)
+    disturbance: Disturbance | None = None
+    """Of the samples."""
 
 
 class BlockJournal(Protocol):

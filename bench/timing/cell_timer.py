@@ -9,9 +9,8 @@ it, or when its blocks, its own seconds or those of its batch size are spent.
 
 First calls and one warm-up of a shape are kept apart, and a compile among the samples fails the block.  A sample during
 which other programs took the processor is taken again, as long as that helps; what stays disturbed is counted in the
-block's notes.  Out of memory
-is a result: the cell's arms are recorded as ``oom``, larger cells of the same chain as ``skipped``; a cell that fails
-otherwise is given up alone.
+block's `disturbance`.  Out of memory is a result: the cell's arms are recorded as ``oom``, larger cells of the same
+chain as ``skipped``; a cell that fails otherwise is given up alone.
 """
 
 from __future__ import annotations
@@ -33,14 +32,11 @@ from specgauge.bench.models.static_graphs import Compilation, compiled_so_far, n
 from specgauge.bench.timing.arm_runner import ArmRunner
 from specgauge.bench.timing.blocks import BlockJournal, BlockRecord, Status, StoppingRule, TimingCell, first_line
 from specgauge.bench.timing.clock import Clock, clock_for, undisturbed, watched
-from specgauge.bench.timing.neighbours import watched_for_neighbours
+from specgauge.bench.timing.gpu_state import GpuWatch, gpu_watch
+from specgauge.bench.timing.neighbours import Retakes, calm
 from specgauge.configs.schema import PrecisionConfig, check_context
-from specgauge.model.arms import DISTURBED, PREFILL_BLOCKS, arm_names, is_prefill
-
-MOST_RETAKES = 2
-"""Of one sample."""
-FEWEST_RETAKES, LEAST_CALMED = 6, 0.25
-"""Retakes in a cell after which at least this share must have helped for further ones."""
+from specgauge.model.arms import PREFILL_BLOCKS, arm_names, is_prefill
+from specgauge.model.stats.disturbance import Disturbance, added_up
 
 
 @dataclass(kw_only=True)
@@ -52,14 +48,7 @@ class CellState:
     warm: set[str] = field(default_factory=set)
     sampled: str = ""
     """The arm that was sampled last."""
-    retaken: int = 0
-    """Samples taken again since other programs took the processor, and how many of those were left alone then."""
-    calmed: int = 0
-
-    @property
-    def retakes_help(self) -> bool:
-        """Whether it is worth taking a disturbed sample again: no more on a machine that is busy throughout."""
-        return self.retaken < FEWEST_RETAKES or self.calmed >= LEAST_CALMED * self.retaken
+    retakes: Retakes = field(default_factory=Retakes)
 
 
 @dataclass(kw_only=True)
@@ -71,8 +60,8 @@ class _Taken:
     first_call_s: float | None = None
     compilation: Compilation = field(default_factory=Compilation)
     device_s: float = 0.0
-    disturbed: int = 0
-    """Of `samples_s`, those during which other programs took the processor."""
+    disturbances: list[Disturbance] = field(default_factory=list)
+    """Of each of `samples_s`."""
 
 
 @dataclass(kw_only=True)
@@ -90,6 +79,7 @@ class CellTimer:
     """Whether a model drafts; lookups have nothing to catch up with."""
     arms: Sequence[str] = field(init=False)
     stopping: StoppingRule = field(init=False)
+    read_gpus: GpuWatch = field(init=False)
 
     def __post_init__(self) -> None:
         """Derive the arms and what ends a cell."""
@@ -98,6 +88,7 @@ class CellTimer:
         self.stopping = StoppingRule(
             arms=self.arms, precision=self.precision, journal=self.journal, drafts_by_lookup=not self.catches_up
         )
+        self.read_gpus = gpu_watch(self.pair.devices)
 
     def measure_block(self, bench: ArmRunner, state: CellState, arms: Sequence[str], block: int) -> None:
         """Take one block of samples of several arms of a cell, interleaved, and record it.
@@ -115,27 +106,27 @@ class CellTimer:
                     self.journal.begin_arm(cell.cell_id, arm, block)
                     self._warm_up(bench, state, arm, taken[arm])
                     with no_compilation(f"{arm} at batch size {cell.batch_size}, context {cell.context}"):
-                        sample, is_disturbed = self._calm_sample(bench, state, arm, taken[arm])
+                        sample, disturbance = self._calm_sample(bench, state, arm, taken[arm])
                     taken[arm].samples_s.append(sample)
-                    taken[arm].disturbed += is_disturbed
+                    taken[arm].disturbances.append(disturbance)
         finally:  # what fails in one arm, or stops them all, does not cost the others what they have
+            gpus = self.read_gpus()
             for arm, found in taken.items():
                 whole = 1 if is_prefill(arm) else self.precision.block_samples
                 if found.samples_s and (arm != state.sampled or len(found.samples_s) == whole):
-                    self._record(bench, cell, arm, block, found)
+                    self._record(bench, cell, arm, block, found, gpus)
 
-    def _calm_sample(self, bench: ArmRunner, state: CellState, arm: str, taken: _Taken) -> tuple[list[float], bool]:
-        """One sample, taken again where other programs disturbed it and that may help; whether they still did."""
-        for retake in range(1 + MOST_RETAKES):
-            (sample, seconds), is_disturbed = watched_for_neighbours(
-                lambda: undisturbed(partial(self._sample, bench, state, arm))
-            )
+    def _calm_sample(
+        self, bench: ArmRunner, state: CellState, arm: str, taken: _Taken
+    ) -> tuple[list[float], Disturbance]:
+        """One sample, taken again where other programs disturbed it and that may help."""
+
+        def sample() -> list[float]:
+            marks, seconds = undisturbed(partial(self._sample, bench, state, arm))
             taken.device_s += seconds
-            state.calmed += retake > 0 and not is_disturbed
-            if not is_disturbed or retake == MOST_RETAKES or not state.retakes_help:
-                break
-            state.retaken += 1
-        return sample, is_disturbed
+            return marks
+
+        return calm(sample, state.retakes)
 
     def _warm_up(self, bench: ArmRunner, state: CellState, arm: str, taken: _Taken) -> None:
         """First call and warm-up of an arm that this process has not run in this cell; prefills have the call alone."""
@@ -158,7 +149,9 @@ class CellTimer:
         sample = bench.sample(arm, state.cell.context, state.cell.settings, self.clock)
         return sample, time.monotonic() - started - compiled_so_far().since(before).seconds
 
-    def _record(self, bench: ArmRunner, cell: TimingCell, arm: str, block: int, taken: _Taken) -> None:
+    def _record(
+        self, bench: ArmRunner, cell: TimingCell, arm: str, block: int, taken: _Taken, gpus: Disturbance
+    ) -> None:
         self.journal.record(
             BlockRecord(
                 cell_id=cell.cell_id,
@@ -172,9 +165,9 @@ class CellTimer:
                 notes={
                     "peak_memory_bytes": peak_memory_bytes(self.pair.devices),
                     **bench.capacities,
-                    **({DISTURBED: taken.disturbed} if taken.disturbed else {}),
                     **self.notes_of(cell, taken.compilation),
                 },
+                disturbance=added_up(taken.disturbances).on_gpus(gpus, len(taken.samples_s)),
             )
         )
         if self.progress is not None:

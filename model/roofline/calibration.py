@@ -14,12 +14,13 @@ The form was chosen by that error on the 8×A100 rows of MagicDec (arXiv 2408.11
   - a fourth number, seconds for each token, is better for one of four columns and worse for three.
 
 Carrying to another card swaps the hardware's peaks and keeps the fractions; the launch cost is software's, and only
-as good as the guess that the other machine runs the same.
+as good as the guess that the other machine runs the same.  Where a machine has few rows, `carried_launch` fits its two
+fractions and takes the launch cost from another machine with the same software.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, Literal
@@ -31,7 +32,8 @@ from specgauge.model.checks import BoolArray, FloatArray, IntArray, positive_tim
 from specgauge.model.roofline.deployment import Deployment
 from specgauge.model.roofline.step_time import Efficiency, StepWork, step_time_s, step_work
 
-Axis = Literal["batch_size", "context", "tokens"]
+Axis = Literal["batch_size", "context", "tokens", "target", "row"]
+"""What is left out together: a value of a column, a target, or one row of a table (all its parts)."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -50,10 +52,15 @@ class MeasuredSteps:
         columns: dict[str, Any] = {name: values[chosen] for name, values in vars(self).items() if name != "deployment"}
         return replace(self, **columns)
 
-    def axis(self, name: Axis) -> IntArray:
-        """The column to hold out by."""
-        column: IntArray = getattr(self, name)
-        return column
+    def labels(self, by: Axis) -> list[Hashable]:
+        """What each step is left out with."""
+        if by == "target":
+            return [self.deployment.architecture.name] * self.time_s.size
+        if by == "row":
+            model = (self.deployment.architecture.name, self.deployment.tensor_parallel)
+            return [(*model, *point) for point in zip(self.batch_size.tolist(), self.context.tolist(), strict=True)]
+        column: IntArray = getattr(self, by)
+        return list(column.tolist())
 
     def work(self) -> StepWork:
         """Bytes and FLOPs of every step."""
@@ -105,6 +112,8 @@ LOSS_SCALE = 0.03
 """Relative error beyond which a step counts linearly, no longer by its square."""
 LEAST_ELASTICITY = 0.02
 """A number that moves no measured time by at least this share of its own change is not identified."""
+_AT_PEAK = 0.999
+"""A fitted fraction from here on says that the peak bounds the fit, or that a cache serves more."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,6 +127,14 @@ class Form:
 
 _WITH_TOKEN: tuple[Number, ...] = ("bandwidth_fraction", "flops_fraction", "launch_s", "token_s")
 SUM = Form(name="sum, waves")
+
+
+def carried_launch(launch_s: float) -> Form:
+    """The default form with the launch cost of another machine, for one with few rows."""
+    free: tuple[Number, ...] = ("bandwidth_fraction", "flops_fraction")
+    return Form(name="sum, waves, launch carried", free=free, base=Efficiency(launch_s=launch_s))
+
+
 FORMS: tuple[Form, ...] = (
     SUM,
     Form(name="sum, balanced", base=Efficiency(resident_blocks=None)),
@@ -145,9 +162,10 @@ def fit_efficiency(groups: Sequence[MeasuredSteps], form: Form = SUM) -> Efficie
     prepared = [(group.work(), group) for group in groups]
     layer_s = min(float(group.time_s.min()) / work.layers for work, group in prepared)
     token_s = min(float((group.time_s / work.tokens).min()) for work, group in prepared)
-    scales = {  # unit, and in it the start and the bounds
-        "bandwidth_fraction": (1.0, 0.7, 1e-3, 100.0),
-        "flops_fraction": (1.0, 0.4, 1e-3, 100.0),
+    cached = 100.0 if any(group.deployment.hardware.multiprocessors is None for group in groups) else 1.0
+    scales = {  # unit, and in it the start and the bounds; a CPU's cache may serve more than the memory's bandwidth
+        "bandwidth_fraction": (1.0, 0.7, 1e-3, cached),
+        "flops_fraction": (1.0, 0.4, 1e-3, 1.0),
         "launch_s": (layer_s, 0.3, 0.0, 1.0),
         "token_s": (token_s, 0.1, 0.0, 1.0),
     }
@@ -222,7 +240,7 @@ class HeldOut:
 
     def by_value(self) -> dict[int, float]:
         """Mean absolute relative error of each value that was left out."""
-        column = self.steps.axis(self.by)
+        column = np.asarray(self.steps.labels(self.by))
         return {int(v): float(np.abs(self.relative_error[column == v]).mean()) for v in np.unique(column)}
 
 
@@ -232,16 +250,16 @@ def cross_validate(groups: Sequence[MeasuredSteps], fit: Fit, *, by: Axis = "bat
     Raises:
         ValueError: there are not two values to choose from.
     """
-    columns = [group.axis(by) for group in groups]
-    values = np.unique(np.concatenate(columns))
-    if values.size < 2:
-        raise ValueError(f"{by}: expected at least two values, to leave each out in turn, got {values.tolist()}")
+    columns = [group.labels(by) for group in groups]
+    values = list(dict.fromkeys(label for column in columns for label in column))
+    if len(values) < 2:
+        raise ValueError(f"{by}: expected at least two values, to leave each out in turn, got {values}")
     predicted = [np.empty_like(group.time_s) for group in groups]
     for value in values:
-        kept = [group.take(column != value) for group, column in zip(groups, columns, strict=True)]
+        masks = [np.array([label == value for label in column], dtype=np.bool_) for column in columns]
+        kept = [group.take(~mask) for group, mask in zip(groups, masks, strict=True)]
         predictor = fit([group for group in kept if group.time_s.size])
-        for group, column, result in zip(groups, columns, predicted, strict=True):
-            left_out = column == value
+        for group, left_out, result in zip(groups, masks, predicted, strict=True):
             if left_out.any():
                 result[left_out] = predictor(group.take(left_out))
     return [HeldOut(by=by, steps=group, predicted_s=s) for group, s in zip(groups, predicted, strict=True)]
@@ -271,6 +289,14 @@ class Calibration:
         return tuple(name for name, value in self.elasticity.items() if value < LEAST_ELASTICITY)
 
 
+def unidentified(groups: Sequence[MeasuredSteps], efficiency: Efficiency, form: Form = SUM) -> tuple[str, ...]:
+    """Fitted numbers that the steps hardly depend on, and fractions that ended at the peak, where only a bound held."""
+    at_peak = {name for name in form.free if name.endswith("_fraction") and getattr(efficiency, name) > _AT_PEAK}
+    return tuple(
+        name for name in form.free if name in at_peak or _elasticity(groups, efficiency, name) < LEAST_ELASTICITY
+    )
+
+
 def calibrate(groups: Sequence[MeasuredSteps], *, by: Axis = "batch_size") -> Calibration:
     """Fit all groups together by the default form and cross-validate by `by` (left undone where it has one value only).
 
@@ -278,8 +304,8 @@ def calibrate(groups: Sequence[MeasuredSteps], *, by: Axis = "batch_size") -> Ca
         ValueError: fewer steps than numbers to fit.
     """
     efficiency = fit_efficiency(groups)
-    values = np.unique(np.concatenate([group.axis(by) for group in groups]))
-    held_out = cross_validate(groups, roofline_fit(), by=by) if values.size > 1 else []
+    values = {label for group in groups for label in group.labels(by)}
+    held_out = cross_validate(groups, roofline_fit(), by=by) if len(values) > 1 else []
     return Calibration(
         efficiency=efficiency,
         groups=tuple(groups),
@@ -313,6 +339,43 @@ def compare(parts: Mapping[str, MeasuredSteps], *, by: Axis = "batch_size") -> C
         alone={part: cross_validate([each], fit, by=by)[0] for part, each in parts.items()},
         together=dict(zip(parts, cross_validate(steps, fit, by=by), strict=True)),
         calibration=calibrate(steps, by=by),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldOutError:
+    """How far a machine's times are predicted by fits that had not seen them."""
+
+    held_out: Axis
+    mean: float
+    """Mean absolute relative error of a time, a fraction."""
+    worst: float
+    decode: float
+    """Root mean square of log(predicted / measured) of T_decode."""
+    verify: float
+    """The same of T_verify."""
+    ratio: float
+    """The same of T_verify / T_decode, of which S is made: errors that both share are not in it."""
+
+
+def held_out_error(rows: Sequence[tuple[MeasuredSteps, MeasuredSteps]], form: Form, *, by: Axis) -> HeldOutError:
+    """One set of numbers for all of a machine's rows, each target's as (T_decode, T_verify) of the same points.
+
+    Raises:
+        ValueError: `by` has one value only, or fewer steps are left than numbers to fit.
+    """
+    held = cross_validate([steps for pair in rows for steps in pair], roofline_fit(form), by=by)
+    logs = [np.log(each.predicted_s / each.steps.time_s) for each in held]
+    decode, verify = np.concatenate(logs[0::2]), np.concatenate(logs[1::2])
+    errors = np.abs(np.concatenate([each.relative_error for each in held]))
+    decode_rms, verify_rms, ratio_rms = (float(np.sqrt((log**2).mean())) for log in (decode, verify, verify - decode))
+    return HeldOutError(
+        held_out=by,
+        mean=float(errors.mean()),
+        worst=float(errors.max()),
+        decode=decode_rms,
+        verify=verify_rms,
+        ratio=ratio_rms,
     )
 
 

@@ -1,7 +1,8 @@
 """A model on a machine: peaks of the device, dtypes, tensor parallelism, and what fits in its memory.
 
     weights held by a device    (P − copied) / N + copied          routers, vectors and positions are copied
-    KV held for a sequence      Σ_layers min(tokens, window) · 2 · max(1, kv_heads/N) · head_dim
+    KV held for a sequence      Σ_layers min(tokens, window) · w,  w = 2 · max(1, kv_heads/N) · head_dim, or the width
+                                of the latent vector, which every device holds whole
     largest batch               floor((fraction · memory − weights) / KV of one sequence)
 
 Hardware numbers are plain values (`specgauge.configs.hardware` keeps entries with their sources); unknown is None and
@@ -18,6 +19,7 @@ from numpy.typing import ArrayLike
 
 from specgauge.model.checks import FloatArray, IntArray, whole_numbers
 from specgauge.model.roofline.architecture import Architecture
+from specgauge.model.roofline.quantization import Quantization
 
 DTYPE_BYTES = {
     "float64": 8.0,
@@ -80,9 +82,12 @@ class Precision:
     """The dtypes of a deployment, each a key of DTYPE_BYTES."""
 
     weights: str
+    """Of the weights that are not quantised, of activations and of attention's arithmetic."""
     kv_cache: str
     compute: str
-    """The dtype whose peak bounds the arithmetic."""
+    """The dtype whose peak bounds the arithmetic of the matrices."""
+    quantization: Quantization | None = None
+    """Of the layers' matrices; None: all weights are plain."""
 
     def __post_init__(self) -> None:
         """Only dtypes whose size is known."""
@@ -90,19 +95,43 @@ class Precision:
             if getattr(self, name) not in DTYPE_BYTES:
                 raise ValueError(f"{name}: expected one of {', '.join(DTYPE_BYTES)}, got {getattr(self, name)!r}")
 
+    @property
+    def label(self) -> str:
+        """What the weights are, such as `bfloat16` or `int4 in groups of 128`."""
+        if self.quantization is None:
+            return self.weights
+        group = f" in groups of {self.quantization.group_size}" if self.quantization.group_size else ""
+        return f"{self.quantization.dtype}{group}{', experts only' if self.quantization.only_experts else ''}"
 
-def native_precision(architecture: Architecture) -> Precision:
-    """Everything in the dtype the config names.
+
+def precision_of(
+    architecture: Architecture,
+    hardware: Hardware,
+    *,
+    dtype: str | None = None,
+    kv_cache: str | None = None,
+    quantization: Quantization | None = None,
+) -> Precision:
+    """The dtypes asked for, those of the config where None; matrices multiply in the quantised dtype where there is a
+    peak for it (int8 and float8), else in the plain one.
+
+    A dtype that is asked for without a quantisation means plain weights, whatever the config says.
 
     Raises:
-        ValueError: it names none, or a quantisation (whose size is unknown).
+        ValueError: the config names no dtype, or a quantisation whose size is unknown, and none is asked for.
     """
-    if architecture.quantization is not None or architecture.dtype not in DTYPE_BYTES:
-        found = architecture.quantization or architecture.dtype or "nothing"
-        raise ValueError(
-            f"{architecture.name}: weight dtype: expected one of {', '.join(DTYPE_BYTES)}, got {found}; name one"
-        )
-    return Precision(weights=architecture.dtype, kv_cache=architecture.dtype, compute=architecture.dtype)
+    known = ", ".join(DTYPE_BYTES)
+    stored = quantization or (architecture.quantization if dtype is None else None)
+    if stored is not None and not stored.bits:
+        raise ValueError(f"{architecture.name}: weight dtype: expected one of {known}, got {stored.method}; name one")
+    plain = dtype or architecture.dtype
+    if plain is None or plain not in DTYPE_BYTES:
+        found = plain or "nothing"
+        raise ValueError(f"{architecture.name}: weight dtype: expected one of {known}, got {found}; name one")
+    compute = plain
+    if stored is not None and stored.dtype != "int4" and hardware.peak_flops_per_s.get(stored.dtype) is not None:
+        compute = stored.dtype
+    return Precision(weights=plain, kv_cache=kv_cache or plain, compute=compute, quantization=stored)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,10 +142,14 @@ class Deployment:
     hardware: Hardware
     precision: Precision
     tensor_parallel: int = 1
+    shares_weights: bool = False
+    """Its weights are part of another model's that is there anyway (the first layers of the target)."""
 
     def __post_init__(self) -> None:
         """Heads must divide over the devices."""
         heads, kv_heads = self.architecture.heads, self.architecture.kv_heads
+        if self.architecture.latent_width:
+            kv_heads = heads  # every device holds the one latent vector
         if (
             self.tensor_parallel < 1
             or heads % self.tensor_parallel
@@ -133,11 +166,33 @@ class Deployment:
         return max(1, self.architecture.kv_heads // self.tensor_parallel)
 
     @property
+    def kv_width_per_device(self) -> int:
+        """Numbers that one device caches for a token in one layer."""
+        return self.architecture.latent_width or 2 * self.kv_heads_per_device * self.architecture.head_dim
+
+    @property
+    def expert_weight_bytes(self) -> float:
+        """Bytes of one weight of an expert."""
+        stored = self.precision.quantization
+        return DTYPE_BYTES[self.precision.weights] if stored is None else stored.bytes_per_weight
+
+    @property
+    def matrix_weight_bytes(self) -> float:
+        """Bytes of one weight of the layers' other matrices."""
+        stored = self.precision.quantization
+        plain = stored is None or stored.only_experts
+        return DTYPE_BYTES[self.precision.weights] if plain else self.expert_weight_bytes
+
+    @property
     def weight_bytes_held(self) -> float:
         """Weights in one device's memory: matrices and embeddings split, routers and vectors copied."""
-        shape = self.architecture
+        shape, plain = self.architecture, DTYPE_BYTES[self.precision.weights]
         copied = shape.vector_parameters + shape.position_parameters + shape.sparse_layers * shape.router_parameters
-        return ((shape.parameters - copied) / self.tensor_parallel + copied) * DTYPE_BYTES[self.precision.weights]
+        experts = shape.sparse_layers * shape.experts * shape.expert_parameters
+        matrices = shape.parameters - shape.plain_parameters - experts
+        split = experts * self.expert_weight_bytes + matrices * self.matrix_weight_bytes
+        split += (shape.plain_parameters - copied) * plain
+        return split / self.tensor_parallel + copied * plain
 
     def kv_bytes_held(self, tokens: ArrayLike) -> FloatArray:
         """KV cache of one sequence of `tokens` tokens on one device; a windowed layer keeps its window."""
@@ -146,7 +201,7 @@ class Deployment:
             layers * (held if window is None else np.minimum(held, window))
             for window, layers in self.architecture.window_groups()
         )
-        per_layer = 2 * self.kv_heads_per_device * self.architecture.head_dim * DTYPE_BYTES[self.precision.kv_cache]
+        per_layer = self.kv_width_per_device * DTYPE_BYTES[self.precision.kv_cache]
         return np.asarray(seen * per_layer, dtype=np.float64)
 
 
@@ -170,7 +225,7 @@ def largest_batch(
     weights = target.weight_bytes_held
     per_sequence = target.kv_bytes_held(held + drafted + 1)
     if draft is not None:
-        weights += draft.weight_bytes_held
+        weights += 0.0 if draft.shares_weights else draft.weight_bytes_held
         per_sequence = per_sequence + draft.kv_bytes_held(held + drafted)
     room = target.hardware.memory() * memory_fraction - weights
     return np.asarray(np.floor(np.maximum(room, 0.0) / per_sequence), dtype=np.int64)

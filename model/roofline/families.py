@@ -42,6 +42,10 @@ class Experts:
     """Config key for the width of one expert."""
     shared_width_key: str | None = None
     """Config key for the width of the expert every token passes through, with its one-row gate."""
+    shared_count_key: str | None = None
+    """Config key for the number of experts every token passes through, each as wide as a routed one."""
+    first_dense_key: str | None = None
+    """Config key for the number of layers, from the first, that have no experts."""
     biases: bool = False
     """Whether experts and router have biases."""
     sparse_step: bool = False
@@ -66,6 +70,8 @@ class Family:
     """LayerNorm (weight and bias) instead of RMSNorm (weight)."""
     qk_norm: Literal["none", "head", "width"] = "none"
     """Norms of query and key: none, one vector per head dimension, or one over the whole projection."""
+    latent: bool = False
+    """Keys and values are cached as one latent vector for all heads (multi-head latent attention)."""
     sinks: bool = False
     """One learned attention sink for each head."""
     position_rows: int | None = None
@@ -130,6 +136,17 @@ FAMILIES: dict[str, Family] = {
         head_dim_optional=False,
         windows="even",
         experts=Experts(count_keys=("num_local_experts", "num_experts"), width_key="intermediate_size", biases=True),
+    ),
+    "deepseek_v3": Family(
+        latent=True,
+        head_dim_optional=True,
+        experts=Experts(
+            count_keys=("n_routed_experts", "num_local_experts"),
+            width_key="moe_intermediate_size",
+            shared_count_key="n_shared_experts",
+            first_dense_key="first_k_dense_replace",
+        ),
+        must_be={"attention_bias": False, "moe_layer_freq": 1},
     ),
     "gpt2": _two_matrices(
         YES,

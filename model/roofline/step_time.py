@@ -3,10 +3,11 @@
 One step feeds n tokens to each of B sequences that hold s tokens in the cache (n = 1 decodes, n = gamma + 1 verifies).
 Each of the N devices of a tensor-parallel group then does
 
-    weight bytes     (L·A + D·F + M·(E(1 − (1 − k/E)^(nB))·X + S) + vocabulary·hidden) / N, routers, vectors, nB rows
+    weight bytes     (L·A + D·F + M·(E(1 − (1 − k/E)^(nB))·X + S) + head) / N, routers, vectors, nB rows
     KV bytes         B · Σ_layers (min(s, window − 1) + n) · 2 · kv_heads/N · head_dim      read s, write n
     matrix FLOPs     2 · nB · (weights that multiply a token) / N
     attention FLOPs  B · Σ_layers Σ_{i=1..n} min(s + i, window) · 4 · heads/N · head_dim
+                     (latent attention: its width for 2·kv_heads/N·head_dim, 2·(2·rank + rotated) for 4·head_dim)
     all-reduce       2 · layers · 2(N − 1)/N · nB · hidden      numbers sent by a ring, two all-reduces a layer
 
 and can't take less than the longest of bytes / bandwidth, FLOPs / peak and bytes sent / link bandwidth: the roofline
@@ -89,31 +90,24 @@ def step_work(deployment: Deployment, *, batch_size: ArrayLike, context: ArrayLi
     through = np.asarray(batch * fed, dtype=np.float64)
     seen, pairs = _attention_extent(shape, held, fed)
     routers = shape.sparse_layers * shape.router_parameters
+    plain, kv_size = DTYPE_BYTES[precision.weights], DTYPE_BYTES[precision.kv_cache]
     held_once = shape.vector_parameters + routers + through * shape.hidden_size * (1 + (shape.position_parameters > 0))
-    split = np.full(
-        through.shape,
-        shape.layers * shape.attention_parameters
-        + shape.dense_layers * shape.mlp_parameters
-        + shape.sparse_layers * shape.shared_parameters
-        + shape.embedding_parameters,
-        dtype=np.float64,
-    )
+    matrices = shape.layers * shape.attention_parameters + shape.dense_layers * shape.mlp_parameters
+    matrices += shape.sparse_layers * shape.shared_parameters + shape.fusion_parameters
+    split = np.full(through.shape, matrices * deployment.matrix_weight_bytes + shape.head_parameters * plain)
     if shape.sparse_layers:
         touched = experts_touched(shape.experts, shape.experts_per_token, batch * fed)
-        split += shape.sparse_layers * touched * shape.expert_parameters
-    weight_size, kv_size = DTYPE_BYTES[precision.weights], DTYPE_BYTES[precision.kv_cache]
-    kv_numbers = 2 * deployment.kv_heads_per_device * shape.head_dim
+        split += shape.sparse_layers * touched * shape.expert_parameters * deployment.expert_weight_bytes
     ring = 2 * (devices - 1) / devices
-    activation_size = DTYPE_BYTES[precision.compute]
     return StepWork(
         layers=shape.layers,
         tokens=through,
-        weight_bytes=np.asarray((split / devices + held_once) * weight_size, dtype=np.float64),
-        kv_bytes=batch * (seen + shape.layers * fed) * float(kv_numbers * kv_size),
+        weight_bytes=np.asarray(split / devices + held_once * plain, dtype=np.float64),
+        kv_bytes=batch * (seen + shape.layers * fed) * float(deployment.kv_width_per_device * kv_size),
         matrix_flops=2.0 * through * ((shape.matrix_parameters_per_token - routers) / devices + routers),
-        attention_flops=batch * pairs * (4.0 * shape.heads / devices * shape.head_dim),
-        sent_bytes=2 * shape.layers * ring * through * shape.hidden_size * activation_size,
-        attention_blocks=np.asarray(batch * deployment.kv_heads_per_device, dtype=np.float64),
+        attention_flops=batch * pairs * (2.0 * shape.heads / devices * shape.pair_width),
+        sent_bytes=2 * shape.layers * ring * through * shape.hidden_size * plain,
+        attention_blocks=np.asarray(batch * (1 if shape.latent_width else deployment.kv_heads_per_device), dtype=float),
     )
 
 
@@ -130,22 +124,6 @@ def _attention_extent(shape: Architecture, held: IntArray, fed: IntArray) -> tup
             seen += layers * np.minimum(context, window - 1)
             pairs += layers * (growing * context + growing * (growing + 1) / 2 + (new - growing) * window)
     return seen, pairs
-
-
-def roofline_bounds_s(work: StepWork, deployment: Deployment) -> dict[str, FloatArray]:
-    """The least seconds of a step by what bounds it ("memory", "arithmetic", "link"), each at its peak.
-
-    The step takes at least the largest of them.  Weights that fit in a cache can be read faster than memory's peak;
-    then the bound does not hold.  `link` is there for several devices only.
-    """
-    hardware = deployment.hardware
-    bounds = {
-        "memory": np.asarray(work.memory_bytes / hardware.bandwidth(), dtype=np.float64),
-        "arithmetic": np.asarray(work.flops / hardware.peak(deployment.precision.compute), dtype=np.float64),
-    }
-    if deployment.tensor_parallel > 1:
-        bounds["link"] = np.asarray(work.sent_bytes / hardware.link(), dtype=np.float64)
-    return bounds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,25 +144,51 @@ class Efficiency:
     """Attention blocks that one multiprocessor holds at once; None: attention is always balanced."""
 
 
-def step_time_s(work: StepWork, deployment: Deployment, efficiency: Efficiency | None = None) -> FloatArray:
-    """Seconds of a step with fitted efficiencies (equation at the top); its roofline bound without."""
-    if efficiency is None:
-        bounds = np.broadcast_arrays(*roofline_bounds_s(work, deployment).values())
-        return np.asarray(np.maximum.reduce(bounds), dtype=np.float64)
-    hardware = deployment.hardware
-    bandwidth = efficiency.bandwidth_fraction * hardware.bandwidth()
-    peak = efficiency.flops_fraction * hardware.peak(deployment.precision.compute)
-    imbalance = attention_imbalance(work.attention_blocks, hardware.multiprocessors, efficiency.resident_blocks)
-    exponent = efficiency.overlap_exponent
-    seconds = (
-        work.layers * efficiency.launch_s
-        + work.tokens * efficiency.token_s
-        + _combine(work.weight_bytes / bandwidth, work.matrix_flops / peak, exponent)
-        + _combine(imbalance * work.kv_bytes / bandwidth, work.attention_flops / peak, exponent)
+PARTS = ("weights", "kv", "flops", "launch", "all_reduce")
+"""What the seconds of a step go to."""
+
+
+def step_parts_s(work: StepWork, deployment: Deployment, efficiency: Efficiency | None = None) -> dict[str, FloatArray]:
+    """Seconds of a step by what takes them, one of `PARTS`; the largest bounds the step.
+
+    Without fitted efficiencies each is at its peak, and nothing is known of launches.  All devices of a tensor-parallel
+    group reduce what each sends over its link.
+    """
+    used = efficiency or Efficiency(resident_blocks=None)
+    hardware, precision = deployment.hardware, deployment.precision
+    bandwidth = used.bandwidth_fraction * hardware.bandwidth()
+    imbalance = attention_imbalance(work.attention_blocks, hardware.multiprocessors, used.resident_blocks)
+    matrix_s = work.matrix_flops / (used.flops_fraction * hardware.peak(precision.compute))
+    attention_s = work.attention_flops / (used.flops_fraction * hardware.peak(precision.weights))
+    sent_s = work.sent_bytes / hardware.link() if deployment.tensor_parallel > 1 else np.zeros_like(work.tokens)
+    found = (
+        work.weight_bytes / bandwidth,
+        imbalance * work.kv_bytes / bandwidth,
+        matrix_s + attention_s,
+        work.layers * used.launch_s + work.tokens * used.token_s,
+        sent_s,
     )
-    if deployment.tensor_parallel > 1:
-        seconds = seconds + work.sent_bytes / hardware.link()
-    return np.asarray(seconds, dtype=np.float64)
+    return {name: np.asarray(seconds, dtype=np.float64) for name, seconds in zip(PARTS, found, strict=True)}
+
+
+def step_time_s(work: StepWork, deployment: Deployment, efficiency: Efficiency | None = None) -> FloatArray:
+    """Seconds of a step with fitted efficiencies (equation at the top); without, its roofline bound.
+
+    The bound is the longest of memory (weights and cache), arithmetic and link.  Weights that fit in a cache can be
+    read faster than memory's peak; then it does not hold.
+    """
+    parts = step_parts_s(work, deployment, efficiency)
+    memory_s = parts["weights"] + parts["kv"]
+    if efficiency is None:
+        return np.asarray(np.maximum.reduce([memory_s, parts["flops"], parts["all_reduce"]]), dtype=np.float64)
+    if efficiency.overlap_exponent == 1.0:
+        return np.asarray(memory_s + parts["flops"] + parts["launch"] + parts["all_reduce"], dtype=np.float64)
+    precision, peak = deployment.precision, efficiency.flops_fraction
+    matrix_s = work.matrix_flops / (peak * deployment.hardware.peak(precision.compute))
+    attention_s = work.attention_flops / (peak * deployment.hardware.peak(precision.weights))
+    combined = _combine(parts["weights"], matrix_s, efficiency.overlap_exponent)
+    combined = combined + _combine(parts["kv"], attention_s, efficiency.overlap_exponent)
+    return np.asarray(combined + parts["launch"] + parts["all_reduce"], dtype=np.float64)
 
 
 def _combine(memory_s: FloatArray, arithmetic_s: FloatArray, exponent: float) -> FloatArray:

@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from specgauge.model.arms import PLAIN, speculate_arm, verify_arm
+from specgauge.model.arms import PLAIN, speculate_arm
 from specgauge.model.checks import BoolArray, FloatArray, IntArray
 from specgauge.model.costs import CostSource, CostTable, RoundCosts, cost_table
-from specgauge.model.settings import Point, Provenance
+from specgauge.model.settings import Point
 from specgauge.model.speedup import round_time_s, speedup, with_overhead_s
 from specgauge.sweeps.analysis.timings import CellTimings
 
@@ -84,40 +84,19 @@ class CountedBlock:
         return float(speedup(self.tokens_per_round, t_decode_s=self.t_decode_s, t_round_s=t_round_s))
 
 
-def measured_costs(cells: Iterable[CellTimings]) -> CostTable | None:
+def costs_of_cells(cells: Iterable[CellTimings]) -> CostTable | None:
     """The medians of one pair and chain, as a table over batch size and context; None where no cell has a time."""
     cells = list(cells)
-    found = {Point(batch_size=cell.cell.batch_size, context=cell.cell.context): _cell_medians(cell) for cell in cells}
+    found = {Point(batch_size=cell.cell.batch_size, context=cell.cell.context): cell.costs for cell in cells}
     measured = {
         point: costs
         for point, costs in found.items()
         if np.isfinite(costs.t_decode_s)
-        and all(np.isfinite(v).any() for v in (costs.t_verify_s, costs.t_draft_total_s))
+        and (
+            costs.t_round_s is not None or all(np.isfinite(v).any() for v in (costs.t_verify_s, costs.t_draft_total_s))
+        )
     }
     return cost_table(f"pair {cells[0].cell.pair}, mode {cells[0].cell.mode}", measured) if measured else None
-
-
-def _cell_medians(cell: CellTimings) -> RoundCosts:
-    """Every γ up to the largest planned, NaN where an arm has no time; a chain never falls, two tokens save nothing."""
-
-    def median_s(arm: str) -> FloatArray:
-        found = cell.arms.get(arm)
-        return np.array([np.nan]) if found is None or found.status != "ok" else found.median_s
-
-    gammas = np.arange(1, max(cell.gammas) + 1)
-    chain_s, catch_up_s = median_s("draft"), median_s("draft_catch_up")
-    draft_s, verify_s = np.full(gammas.size, np.nan), np.full(gammas.size, np.nan)
-    draft_s[: chain_s.size] = np.maximum.accumulate(chain_s)[: gammas.size]
-    for gamma in cell.gammas:
-        verify_s[gamma - 1] = median_s(verify_arm(gamma))[0]
-    return RoundCosts(
-        gammas=gammas,
-        t_decode_s=median_s("decode")[0],
-        t_draft_total_s=draft_s,
-        t_verify_s=verify_s,
-        t_draft_catch_up_s=np.maximum(catch_up_s[0] - chain_s[0], 0.0),
-        provenance=np.full(gammas.size, int(Provenance.MEASURED)),
-    )
 
 
 @dataclass(frozen=True, kw_only=True)

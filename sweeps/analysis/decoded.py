@@ -16,14 +16,16 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
 
+from specgauge.model.acceptance.renewal import RenewalResult
 from specgauge.model.arms import DIFFERS, GENERATE, LOOP, PLAIN, SAME, TIE, Arm, speculate_arm
 from specgauge.model.checks import FloatArray, IntArray, finite_or_none
 from specgauge.model.costs import CostSource
 from specgauge.model.speedup import measured_speedup
 from specgauge.model.stats.bootstrap import batch_numbers, interval_around
+from specgauge.model.stats.disturbance import Disturbance, disturbance_of
 from specgauge.model.validate import round_check
 from specgauge.sweeps.analysis.cell_estimate import RecordedRounds
-from specgauge.sweeps.analysis.counted_rounds import CountedBlock, counted_blocks, measured_costs
+from specgauge.sweeps.analysis.counted_rounds import CountedBlock, costs_of_cells, counted_blocks
 from specgauge.sweeps.analysis.settings import RunSetting, cells_of
 from specgauge.sweeps.analysis.timings import CellTimings
 from specgauge.sweeps.analysis.validation import (
@@ -185,7 +187,7 @@ class DecodedCells:
         settings: dict[DecodedKey, RunSetting] = {}
         for setting in found:
             own = cells_of(setting, cells)
-            source = measured_costs(own) if requests else None
+            source = costs_of_cells(own) if requests else None
             for cell in own:
                 key = setting.decoded_key(cell.cell)
                 settings[key] = setting
@@ -216,6 +218,15 @@ class DecodedCells:
         key = setting.decoded_key(cell.cell)
         return self.measured.get(key, {}) if key in self.requests and self.requests[key]["lossless"].all() else {}
 
+    def disturbances(self, pair: str) -> list[Disturbance]:
+        """What other programs did beside each block of a pair."""
+        return [
+            disturbance_of({str(name): value for name, value in rows.iloc[0].items()})
+            for key, requests in self.requests.items()
+            if key.pair == pair
+            for _, rows in requests.groupby("block")
+        ]
+
     def overhead_s(self, setting: RunSetting, cell: CellTimings) -> FloatArray | None:
         """(1 + R,) ε of a cell, the estimate first; None where nothing like it was decoded."""
         fitted = self.fitted.get(setting.decoded_key(cell.cell))
@@ -234,20 +245,22 @@ class DecodedCells:
         own = [block for block in self.blocks.get(key, ()) if block.gamma == gamma]
         setting = self.settings.get(key)
         recorded = None if setting is None else setting.rounds_at(key.start_context)
-        if recorded is not None and row["lossless"]:
-            row |= self._acceptance(key, recorded, gamma)
+        if recorded is not None and recorded.by_prompt is not None and row["lossless"]:
+            row |= self._acceptance(key, recorded, recorded.by_prompt, gamma)
         if own:
             row |= self._speedups(key, own)
             if predicted is not None and row["lossless"]:
                 row |= {"speedup_predicted": predicted, "error": predicted / row["speedup_measured"] - 1.0}
         return row
 
-    def _acceptance(self, key: DecodedKey, recorded: RecordedRounds, gamma: int) -> dict[str, Any]:
+    def _acceptance(
+        self, key: DecodedKey, recorded: RecordedRounds, by_prompt: RenewalResult, gamma: int
+    ) -> dict[str, Any]:
         rounds = self.rounds[key]  # those of a policy end where it expects a rejection, and would be a chosen few
         of_policies = [arm for arm in rounds["arm"].unique() if Arm.parse(arm).policy is not None]
         error = acceptance_error(
             rounds[~rounds["arm"].isin(of_policies)],
-            recorded.by_prompt,
+            by_prompt,
             recorded.acceptance.prompts,
             gamma,
             gamma_max=max(self.config.grid.gamma),

@@ -20,7 +20,6 @@ from typing import Any, Self
 import numpy as np
 
 from specgauge.model.acceptance.acceptance import Acceptance
-from specgauge.model.arms import verify_arm
 from specgauge.model.checks import FloatArray, finite_or_none
 from specgauge.model.decision import OPTIMISTIC
 from specgauge.model.settings import Provenance
@@ -28,14 +27,16 @@ from specgauge.sweeps.analysis.adaptive import policy_rows
 from specgauge.sweeps.analysis.answers import Recommendations
 from specgauge.sweeps.analysis.cell_estimate import CellEstimate, SharedCosts, estimate_cell
 from specgauge.sweeps.analysis.decoded import DecodedCells
-from specgauge.sweeps.analysis.settings import RunSetting, cells_of, run_settings
-from specgauge.sweeps.analysis.timings import CellTimings, collect_timings
+from specgauge.sweeps.analysis.imported_warnings import imported_warnings
+from specgauge.sweeps.analysis.settings import NOTHING_COUNTED, RunSetting, acceptance_reasons, cells_of, run_settings
+from specgauge.sweeps.analysis.timings import NOT_IMPORTED, NOT_YET, REFUSED, CellTimings, collect_timings, refused
 from specgauge.sweeps.analysis.warnings import (
     acceptance_warnings,
     decision_warnings,
     decoding_warnings,
     impossible_figures,
     left_out_warnings,
+    met_warnings,
     policy_warnings,
     setting_warnings,
     text_warnings,
@@ -43,26 +44,13 @@ from specgauge.sweeps.analysis.warnings import (
 )
 from specgauge.sweeps.plan import chains, plan_cells, planned_pairs
 from specgauge.sweeps.store.derived import stands, write_answers
+from specgauge.sweeps.store.outcomes import PairOutcome, read_outcomes
 from specgauge.sweeps.store.rows import columns, plain, readable, write_csv
 from specgauge.sweeps.store.rundir import CELLS, PREDICTIONS, VALIDATION, Run
 from specgauge.sweeps.store.schema import DecodedKey, PredictionRow, RecommendationRow, ValidationRow, WarningRow
 from specgauge.sweeps.store.tables import read_tuned
 
 TOO_SHORT = "no text leaves room for the largest gamma; raise workload.max_new_tokens"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Reasons:
-    """Why something is missing, where whoever measured knows."""
-
-    acceptance: Mapping[tuple[str, str], str] = field(default_factory=dict)
-    """By (pair, sampling)."""
-    decoding: Mapping[tuple[str, str], str] = field(default_factory=dict)
-    """By (pair, label of the cell)."""
-    left_out: Mapping[str, str] = field(default_factory=dict)
-    """What was left out once the run's seconds were spent, by pair."""
-    met: Sequence[WarningRow] = ()
-    """What was met in models and prompts."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,28 +61,29 @@ class AnalysedRun:
     cells: tuple[CellTimings, ...]
     settings: tuple[RunSetting, ...]
     decoded: DecodedCells
-    reasons: Reasons
+    outcomes: Mapping[str, PairOutcome]
+    """What went wrong with a pair, where anything did."""
     shared: SharedCosts = field(default_factory=dict)
 
     @classmethod
-    def read(
-        cls, run: Run, reasons: Reasons | None = None, *, pairs: Collection[str] | None = None, seed: int | None = None
-    ) -> Self:
-        """Read the journal, acceptance and decoded tables.
+    def read(cls, run: Run, *, pairs: Collection[str] | None = None, seed: int | None = None) -> Self:
+        """Read the journal, acceptance, decoded tables and outcomes.
 
         pairs: those wanted, None for all; seed: of the blocks that are drawn, where it is not the run's own.
 
         Raises:
             ValueError: a file of the run is damaged, foreign or of another release.
         """
-        reasons = reasons or Reasons()
-        settings = tuple(run_settings(run, reasons.acceptance, pairs=pairs))
+        outcomes = read_outcomes(run.path)
+        settings = tuple(run_settings(run, acceptance_reasons(outcomes), pairs=pairs))
         if seed is not None:
             run = replace(run, config=run.config.model_copy(update={"seed": seed}))
+        missing = NOT_IMPORTED if run.is_imported else NOT_YET
         lines = run.journal() if (run.path / CELLS).exists() else ()
-        cells = collect_timings(plan_cells(run.config), run.config.grid.gamma, lines)
+        planned, gammas = plan_cells(run.config), run.config.grid.gamma
+        cells = collect_timings(planned, gammas, lines, refused(outcomes), missing=missing)
         decoded = DecodedCells.read(run, cells, settings)
-        return cls(run=run, cells=cells, settings=settings, decoded=decoded, reasons=reasons)
+        return cls(run=run, cells=cells, settings=settings, decoded=decoded, outcomes=outcomes)
 
     def points(self) -> Iterator[tuple[RunSetting, CellTimings]]:
         """Every cell of every setting."""
@@ -130,9 +119,7 @@ class Predictions:
     """Its rows of adaptive policies."""
 
 
-def predict_run(
-    run: Run, reasons: Reasons | None = None, parameters: Mapping[str, Mapping[str, int | None]] | None = None
-) -> Predictions:
+def predict_run(run: Run, parameters: Mapping[str, Mapping[str, int | None]] | None = None) -> Predictions:
     """Predict from what `run` holds; write predictions.csv, recommendation.yaml and, where decoded, validation.csv.
 
     parameters: of target and draft by pair, kept beside the answers.
@@ -141,7 +128,7 @@ def predict_run(
         ValueError: the journal, an acceptance file or a table of what was decoded is damaged.
         StorageError: the disk refused a write; the older files stay.
     """
-    predictions = predict(run, reasons)
+    predictions = predict(run)
     if predictions.validation:
         write_csv(run.path / VALIDATION, ValidationRow, [*predictions.validation, *predictions.policies])
     write_csv(run.path / PREDICTIONS, PredictionRow, predictions.rows)
@@ -178,10 +165,10 @@ def standing(run: Run) -> Predictions:
     )
 
 
-def predict(run: Run, reasons: Reasons | None = None) -> Predictions:
+def predict(run: Run) -> Predictions:
     """The rows, recommendations and warnings of a run; writes nothing. Errors as `predict_run`."""
     config = run.config
-    analysed = AnalysedRun.read(run, reasons)
+    analysed = AnalysedRun.read(run)
     rows: list[dict[str, Any]] = []
     recommendations: list[dict[str, Any]] = []
     predicted: dict[tuple[DecodedKey, int], float] = {}
@@ -247,7 +234,7 @@ def _trouble(setting: RunSetting, cell: CellTimings, gamma: int) -> tuple[str, s
     if acceptance is None:
         return "unmeasured", setting.reason
     if not acceptance.only([gamma]).is_known[0]:
-        return "unmeasured", TOO_SHORT
+        return "unmeasured", NOTHING_COUNTED if setting.texts is None else TOO_SHORT
     return "ok", ""
 
 
@@ -264,10 +251,13 @@ def _row(
     row |= {"is_best": False, "is_recommended": False, "cost_provenance": "", "acceptance_provenance": "", "label": ""}
     row |= _medians(cell, gamma)
     acceptance = setting.acceptance_at(cell.cell.context)
-    if acceptance is not None and interval is not None and setting.texts is not None:
+    known = acceptance is not None and (setting.texts is not None or acceptance.only([gamma]).is_known[0])
+    if acceptance is not None and interval is not None and known:
         row |= _acceptance(acceptance, gamma, *interval)
-        inside = setting.texts.covers(cell.cell.context)
-        row["acceptance_provenance"] = (Provenance.MEASURED if inside else Provenance.EXTRAPOLATED).label
+        provenance = Provenance(int(acceptance.only([gamma]).provenance[0]))
+        if setting.texts is not None and not setting.texts.covers(cell.cell.context):
+            provenance = max(provenance, Provenance.EXTRAPOLATED)
+        row["acceptance_provenance"] = provenance.label
     if cell.trouble(gamma)[0] == "ok":
         row["cost_provenance"] = Provenance.MEASURED.label
     if estimate is not None and gamma in estimate.costs.gammas:
@@ -277,20 +267,14 @@ def _row(
 
 def _medians(cell: CellTimings, gamma: int) -> dict[str, float | None]:
     """Medians of the costs of a round that were timed, whether or not all of them were."""
-
-    def median(arm: str, mark: int = 0) -> float | None:
-        medians = cell.arms[arm].median_s
-        return float(medians[mark]) if mark < medians.size else None
-
-    catch_up: float | None = 0.0
-    if cell.cell.catches_up:
-        first, first_of_two = median("draft"), median("draft_catch_up")
-        catch_up = None if first is None or first_of_two is None else max(0.0, first_of_two - first)
+    costs = cell.costs.only([gamma])
+    catch_up_s = costs.t_draft_catch_up_s
     return {
-        "t_decode_s": median("decode"),
-        "t_draft_total_s": median("draft", gamma - 1),
-        "t_draft_catch_up_s": catch_up,
-        "t_verify_s": median(verify_arm(gamma)),
+        "t_decode_s": finite_or_none(costs.t_decode_s),
+        "t_draft_total_s": finite_or_none(costs.t_draft_total_s[0]),
+        "t_draft_catch_up_s": 0.0 if catch_up_s is None else finite_or_none(catch_up_s),
+        "t_verify_s": finite_or_none(costs.t_verify_s[0]),
+        "t_round_s": None if costs.t_round_s is None else finite_or_none(costs.t_round_s[0]),
     }
 
 
@@ -319,7 +303,7 @@ def _speedup(estimate: CellEstimate, gamma: int) -> dict[str, Any]:
         "is_best": gamma == found.best_gamma,
         "is_recommended": gamma == found.recommended_gamma,
         "t_overhead_s": estimate.t_overhead_s,
-        "label": OPTIMISTIC if estimate.t_overhead_s is None else "",
+        "label": OPTIMISTIC if estimate.costs.is_optimistic else "",
     }
 
 
@@ -330,6 +314,7 @@ def recommendation(setting: RunSetting, cell: CellTimings, estimate: CellEstimat
         status, reason = _trouble(setting, cell, cell.gammas[0])
         entry |= dict.fromkeys(name for name in columns(RecommendationRow) if name not in entry)
         speedup = dict.fromkeys(("value", "low", "high"))
+        entry["whole_rounds"] = cell.has_whole_rounds
         unknown = {"speedup": speedup, "speedup_predicted": dict(speedup)}
         return entry | {"decision": "undecided", **unknown, "reason": f"{status}: {reason}"}
     found = estimate.speedup
@@ -352,6 +337,7 @@ def recommendation(setting: RunSetting, cell: CellTimings, estimate: CellEstimat
         "p_speculation_pays": at(found.p_pays),
         "tokens_per_round": finite_or_none(acceptance.only([chosen]).tokens_per_round[0, 0]),
         "t_overhead_s": estimate.t_overhead_s,
+        "whole_rounds": estimate.costs.t_round_s is not None,
         "t_decode_s": float(estimate.costs.t_decode_s[0]),
         "t_round_s": at(estimate.t_round_s),
         "reason": found.decision.reason,
@@ -362,28 +348,34 @@ def _run_warnings(
     analysed: AnalysedRun, decisions: Sequence[Mapping[str, Any]], validation: Sequence[Mapping[str, Any]]
 ) -> Iterator[WarningRow]:
     config, cells, found = analysed.run.config, analysed.cells, analysed.settings
-    yield from analysed.reasons.met
+    yield from met_warnings(analysed.outcomes)
     for pair in planned_pairs(config):
         own = [cell for cell in cells if cell.cell.pair == pair.name]
-        yield from timing_warnings(config, pair.name, own)
-        is_skipped = all(arm.status == "skipped" for cell in own for arm in cell.arms.values())
+        if analysed.run.is_imported:
+            yield from imported_warnings(analysed.run, pair.name, own)
+        else:
+            yield from timing_warnings(config, pair.name, own, analysed.decoded.disturbances(pair.name))
+        is_skipped = all(arm.status in ("skipped", REFUSED) for cell in own for arm in cell.arms.values())
         settings = {setting.key.sampling: setting for setting in found if setting.key.pair == pair.name}
         texts = {name: setting.texts for name, setting in settings.items() if setting.texts is not None}
         yield from acceptance_warnings(config, pair.name, texts)
         for name, setting in settings.items():
-            if setting.texts is None and not is_skipped:  # whose cells tell why
+            if setting.rounds is None and not is_skipped:  # whose cells tell why
                 yield WarningRow(
                     code="acceptance_missing",
                     message=f"pair {pair.name}, sampling {name}: no acceptance: {setting.reason}",
                     remedy="run the same command again; where memory ran out, lower acceptance.batch_size and chunk",
                 )
     for setting in found:
-        if setting.rounds is not None:
+        if setting.rounds is not None and setting.rounds.chain_check is not None:
             yield from setting_warnings(
                 setting.key,
                 draft_is_timed=setting.draft_chain == setting.chain or setting.draft_chain in chains(config),
                 check=setting.rounds.chain_check,
             )
-    yield from decoding_warnings(validation, analysed.reasons.decoding)
-    yield from left_out_warnings(analysed.reasons.left_out)
+    undecoded = {
+        (pair, key): why for pair, one in analysed.outcomes.items() for key, why in one.validation_reasons.items()
+    }
+    yield from decoding_warnings(validation, undecoded)
+    yield from left_out_warnings({pair: ", ".join(one.left_out) for pair, one in analysed.outcomes.items()})
     yield from decision_warnings(decisions)

@@ -18,7 +18,7 @@ from specgauge.model.replay.rounds import ReplayCosts
 from specgauge.model.replay.texts import ReplayTexts, Rollouts, lookup_texts, replay_texts
 from specgauge.model.settings import Point
 from specgauge.sweeps.analysis.acceptance import padded_texts
-from specgauge.sweeps.analysis.counted_rounds import measured_costs
+from specgauge.sweeps.analysis.counted_rounds import costs_of_cells
 from specgauge.sweeps.analysis.settings import RunSetting
 from specgauge.sweeps.analysis.timings import CellTimings
 from specgauge.sweeps.store.rundir import ROLLOUTS, Run
@@ -91,7 +91,7 @@ def replay_costs(
     counts as 0. t_early_stop_check_s: what an early-stop check costs, where it is known.
     """
     measured = [gamma for gamma in cell.gammas if cell.trouble(gamma)[0] == "ok"]
-    source = measured_costs([cell])
+    source = costs_of_cells([cell])
     if not measured or source is None:
         return None
     point = Point(batch_size=cell.cell.batch_size, context=cell.cell.context)

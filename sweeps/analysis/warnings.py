@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +16,12 @@ from specgauge.model.acceptance.recorded import ChainCheck
 from specgauge.model.arms import is_prefill, verify_arm
 from specgauge.model.search.candidates import LEFT_OUT
 from specgauge.model.settings import Setting
+from specgauge.model.stats.disturbance import Disturbance, added_up, shares_text
 from specgauge.model.stats.medians import drift, median_interval, worst_half_width
 from specgauge.sweeps.analysis.acceptance import RecordedTexts
 from specgauge.sweeps.analysis.timings import ArmTimings, CellTimings
 from specgauge.sweeps.plan import Cell
+from specgauge.sweeps.store.outcomes import PairOutcome
 from specgauge.sweeps.store.schema import TunedCell, WarningRow
 from specgauge.sweeps.text_table import count
 
@@ -31,7 +32,7 @@ LOADED_RATIO, LOADED_GAMMA = 1.1, 4
 """A GPU busy with a batch pays for verified tokens: under this ratio at this gamma, a machine does not show it."""
 MOST_DRIFT = 0.05
 MOST_DISTURBED = 0.1
-"""Share of the samples."""
+"""Share of the samples, and of the blocks decoded end to end."""
 MOST_REPEATED = 0.3
 FEWEST_PROMPTS = 8
 MOST_EXPECTED_LOSS = 0.05
@@ -41,7 +42,7 @@ SLOW_BASELINE = 0.95
 LARGE_COST_ERROR = 0.08
 CLEARLY = 0.02
 """How far from 1 a predicted S says that speculation pays, or does not."""
-_BLOCKS_LEFT_OUT = re.compile(r"(\d+) of (\d+) blocks left out")
+VALIDATION_SECONDS = "validate.max_seconds"
 _IN_FLOAT32 = "load both models in float32; if it stays, report it as a bug with the run directory"
 
 _Row = Mapping[str, Any]
@@ -53,13 +54,15 @@ def point_text(cell: Cell) -> str:
     return f"batch size {cell.batch_size}, context {cell.context}, {cell.chain}"
 
 
-def timing_warnings(config: Config, pair: str, cells: Sequence[CellTimings]) -> Iterator[WarningRow]:
-    """Warnings about the timings of one pair."""
+def timing_warnings(
+    config: Config, pair: str, cells: Sequence[CellTimings], decoded: Sequence[Disturbance] = ()
+) -> Iterator[WarningRow]:
+    """Warnings about the timings of one pair; decoded: what disturbed each of its blocks decoded end to end."""
     yield from _missing(pair, cells)
     yield from _light_machine(pair, cells)
     if not config.grid.is_searched:  # a search asks for S of the best γ, not for every arm
         yield from _not_converged(config, pair, cells)
-    yield from _disturbed(pair, cells)
+    yield from _disturbed(pair, cells, decoded)
     yield from _drifting(pair, cells)
     yield from _falling(config, pair, cells)
 
@@ -131,19 +134,37 @@ def _not_converged(config: Config, pair: str, cells: Sequence[CellTimings]) -> I
         )
 
 
-def _disturbed(pair: str, cells: Sequence[CellTimings]) -> Iterator[WarningRow]:
-    def counts(cell: CellTimings) -> tuple[int, int]:
-        return sum(arm.disturbed for arm in cell.arms.values()), sum(len(arm.samples_s) for arm in cell.arms.values())
+def _disturbed(pair: str, cells: Sequence[CellTimings], decoded: Sequence[Disturbance]) -> Iterator[WarningRow]:
+    """Samples and decoded blocks that other programs disturbed although they were taken again, in one warning."""
 
-    disturbed, total = (sum(numbers) for numbers in zip(*map(counts, cells), strict=True)) if cells else (0, 0)
-    if total and disturbed > MOST_DISTURBED * total:
-        worst = max(cells, key=lambda cell: counts(cell)[0] / max(counts(cell)[1], 1))
+    def of(cell: CellTimings) -> Disturbance:
+        return added_up(arm.disturbance for arm in cell.arms.values() if arm.blocks)
+
+    def samples(cell: CellTimings) -> int:
+        return sum(len(arm.samples_s) for arm in cell.arms.values())
+
+    timed, ends = added_up(map(of, cells)), added_up(decoded)
+    total, blocks = sum(map(samples, cells)), len(decoded)
+    where = []
+    if total and timed.disturbed > MOST_DISTURBED * total:
+        worst = max(cells, key=lambda cell: of(cell).disturbed / max(samples(cell), 1))
+        where.append(
+            f"during {100 * timed.disturbed / total:.0f} % of {total} samples (worst {point_text(worst.cell)}; "
+            f"{_figures(timed)})"
+        )
+    if blocks and ends.disturbed > MOST_DISTURBED * blocks:
+        where.append(f"in {ends.disturbed} of {count(blocks, 'block')} decoded end to end ({_figures(ends)})")
+    if where:
         yield WarningRow(
             code="busy_machine",
-            message=f"pair {pair}: other programs took the processor during {100 * disturbed / total:.0f} % of "
-            f"{total} samples; worst {point_text(worst.cell)}",
+            message=f"pair {pair}: other programs took the processor {' and '.join(where)}",
             remedy="close other programs, or give the run cores of its own (taskset), and measure again with --fresh",
         )
+
+
+def _figures(found: Disturbance) -> str:
+    """How often it was taken again, and what else the system says."""
+    return ", ".join(one for one in (f"{found.retaken} taken again", shares_text(found)) if one)
 
 
 def _drifting(pair: str, cells: Sequence[CellTimings]) -> Iterator[WarningRow]:
@@ -282,13 +303,30 @@ def decision_warnings(decisions: Sequence[_Row]) -> Iterator[WarningRow]:
         )
 
 
+def met_warnings(outcomes: Mapping[str, PairOutcome]) -> Iterator[WarningRow]:
+    """Pairs that were given up for good, then what was met in models and prompts, each once."""
+    for one in outcomes.values():
+        if one.bad_input is not None:
+            yield WarningRow(
+                code="pair_refused",
+                message=f"not measured: {one.bad_input}",
+                remedy="put that right, or take the pair out; the same command would end alike",
+            )
+    yield from dict.fromkeys(row for one in outcomes.values() for row in one.warnings)
+
+
 def left_out_warnings(left_out: Mapping[str, str]) -> Iterator[WarningRow]:
-    """Warnings about what the run's seconds left no time for, by pair."""
-    for pair, label in left_out.items():
+    """What there was no time for, by pair, in one line."""
+    left_out = {pair: label for pair, label in left_out.items() if label}
+    if left_out:
+        own = all(label.endswith(f"{VALIDATION_SECONDS})") for label in left_out.values())
+        remedy = "it goes on where it stopped; or raise limits.run_seconds, or the limit named"
         yield WarningRow(
             code="out_of_time",
-            message=f"pair {pair}: its share of limits.run_seconds left no time for: {label}",
-            remedy="run the same command again, it goes on where it stopped; or raise limits.run_seconds",
+            message=f"no time was left for {'; '.join(f'pair {pair}: {label}' for pair, label in left_out.items())}",
+            remedy=f"raise {VALIDATION_SECONDS} and run the same command again, which goes on"
+            if own
+            else f"run the same command again, {remedy}",
         )
 
 
@@ -307,22 +345,15 @@ def decoding_warnings(rows: Sequence[_Row], reasons: Mapping[tuple[str, str], st
     """rows: those of validation.csv; reasons: why cells were not decoded, by (pair, label)."""
     for pair in dict.fromkeys(pair for pair, _ in reasons):
         own = {label: reason for (one, label), reason in reasons.items() if one == pair}
-        label, reason = max(own.items(), key=lambda item: _share_left_out(item[1]))
+        label, reason = next(iter(own.items()))
         cells = "1 cell was" if len(own) == 1 else f"{len(own)} cells were"
         yield WarningRow(
             code="not_decoded",
-            message=f"pair {pair}: {cells} decoded in part or not at all, worst {label}: {reason}",
-            remedy="where time ran out, raise validate.max_seconds or limits.run_seconds, else see to the reason; then "
-            "run the same command again, which goes on",
+            message=f"pair {pair}: {cells} decoded in part or not at all, first {label}: {reason}",
+            remedy="see to the reason, then run the same command again, which goes on",
         )
     for pair in dict.fromkeys(row["pair"] for row in rows):
         yield from _pair_warnings([row for row in rows if row["pair"] == pair])
-
-
-def _share_left_out(reason: str) -> float:
-    """Of a cell's blocks, where its reason counts them; else all."""
-    counted = _BLOCKS_LEFT_OUT.match(reason)
-    return 1.0 if counted is None else int(counted[1]) / max(int(counted[2]), 1)
 
 
 def _pair_warnings(rows: Sequence[_Row]) -> Iterator[WarningRow]:

@@ -20,19 +20,17 @@ from specgauge.configs.pairs import LayersDraft, ModelConfig
 from specgauge.sweeps.analysis.predictions import recommended_gammas
 from specgauge.sweeps.plan import chains, reach, settings_of
 from specgauge.sweeps.run.acceptance import Recording
+from specgauge.sweeps.run.budget import TIMING_SHARE, timing_left_s
 from specgauge.sweeps.run.progress import Limits
-from specgauge.sweeps.run.session import ALL_MISSING, ALL_TOO_LARGE, OUT_OF_TIME, PairOutcome, Session, timing_left_s
+from specgauge.sweeps.run.session import ALL_TOO_LARGE, OUT_OF_TIME, Session
 from specgauge.sweeps.run.timing import BlockLog, OutOfTimeError, search_objectives
 from specgauge.sweeps.run.validation import Validation
+from specgauge.sweeps.store.outcomes import ALL_MISSING, PairOutcome
 from specgauge.sweeps.store.rundir import ENVIRONMENT, Run, read_environment
 
 if TYPE_CHECKING:
     from specgauge.bench.models.pair import LoadedPair
     from specgauge.bench.timing.blocks import TimingCell
-
-
-TIMING_SHARE = 0.5
-"""Of the seconds left when timing begins; the others are for decoding end to end."""
 
 
 class PairRun:

@@ -40,6 +40,8 @@ def duration_text(seconds: float) -> str:
 
 
 LINE_EVERY_S = 10.0
+LINE_EVERY_SHARE = 0.1
+"""Of the time that a stage has taken: the longer it is, the rarer its lines."""
 FEWEST_STEPS = 3
 """Steps of a stage that tell its pace."""
 
@@ -52,8 +54,6 @@ class Limits:
     """Seconds of its own work, without what is set aside."""
     wall_s: float = math.inf
     """Seconds by the clock."""
-    least: int = 0
-    """Steps that are taken even where `work_s` are spent."""
     is_fewest: bool = False
     """Whether all steps foreseen are taken, and more of them until a limit."""
 
@@ -70,6 +70,8 @@ class Stage:
     begun: int = 0
     """Steps that an earlier run had done."""
     done: int = 0
+    part: float = 0.0
+    """Of the steps that follow, what is done already."""
     limits: Limits = NO_LIMITS
     started_s: float = 0.0
     aside_s: float = 0.0
@@ -101,7 +103,7 @@ class Stage:
         if left_s == math.inf or not pace_s or (self.limits.is_fewest and self.done <= self.total):
             return foreseen
         by_limit = self.done + round(left_s / pace_s)
-        return max(foreseen, by_limit) if self.grows else min(foreseen, max(by_limit, self.limits.least, self.done))
+        return max(foreseen, by_limit) if self.grows else min(foreseen, max(by_limit, self.done))
 
     def left(self, now_s: float) -> str:
         """The time left; empty before its pace is known, and where nothing is left of what was foreseen."""
@@ -109,7 +111,7 @@ class Stage:
         if pace_s is None or (self.done >= self.total and not (self.grows and limit_s < math.inf)):
             return ""
         foreseen_s = pace_s * max(0, self.total - self.done)
-        must_s = foreseen_s if self.limits.is_fewest else pace_s * max(0, self.limits.least - self.done)
+        must_s = foreseen_s if self.limits.is_fewest else 0.0
         if limit_s == math.inf:
             return f"about {duration_text(foreseen_s)} left"
         most_s = max(must_s, limit_s)
@@ -138,6 +140,11 @@ class Progress:
     def advance(self, steps: int = 1) -> None:
         """So many steps of the stage are done."""
         self._stage.done += steps
+        self._stage.part = 0.0
+
+    def within(self, steps: float) -> None:
+        """So many of the steps that follow are done already: what takes long moves before its end."""
+        self._stage.part = steps
 
     def set_aside(self, seconds: float) -> None:
         """So many seconds of the stage went into what its other steps do not need: no part of its pace or its work."""
@@ -148,7 +155,7 @@ class Progress:
 
 
 class Lines(Progress):
-    """Plain lines: one when a stage begins, then at most one every `LINE_EVERY_S` seconds."""
+    """Plain lines: one when a stage begins, then one every `LINE_EVERY_S` seconds at most, fewer in a long stage."""
 
     def __init__(self, stream: TextIO, now: Callable[[], float] = time.monotonic) -> None:
         super().__init__(now)
@@ -163,15 +170,24 @@ class Lines(Progress):
     def advance(self, steps: int = 1) -> None:
         """Count, and print when the last line is old enough."""
         super().advance(steps)
+        self._print_at_times()
+
+    def within(self, steps: float) -> None:
+        """Print when the last line is old enough."""
+        super().within(steps)
+        self._print_at_times()
+
+    def _print_at_times(self) -> None:
         stage, now_s = self._stage, self._now()
-        if now_s - self._last_s < LINE_EVERY_S:
+        if now_s - self._last_s < max(LINE_EVERY_S, LINE_EVERY_SHARE * (now_s - stage.started_s)):
             return
         self._last_s = now_s
         or_more = " or more" if stage.limits.is_fewest and stage.done < stage.total else ""
         is_open = stage.done > stage.total and stage.limit_s(now_s) < math.inf
         of = "" if is_open else f" of {max(stage.total, stage.done)}{or_more}"
         left = stage.left(now_s)
-        self.say(f"{stage.name}: {stage.done}{of}{', ' if left else ''}{left}")
+        done = f"{stage.done + stage.part:.1f}" if stage.part else str(stage.done)
+        self.say(f"{stage.name}: {done}{of}{', ' if left else ''}{left}")
 
     def say(self, text: str) -> None:
         """Print `text`."""
@@ -209,9 +225,18 @@ class Bars(Progress):
     def advance(self, steps: int = 1) -> None:
         """Move the bar, and its end to where a limit should be, if that is what ends the stage."""
         super().advance(steps)
+        self._draw()
+
+    def within(self, steps: float) -> None:
+        """Move the bar."""
+        super().within(steps)
+        self._draw()
+
+    def _draw(self) -> None:
         assert self._task is not None
         stage, now_s = self._stage, self._now()
-        self.drawn.update(self._task, completed=stage.done, total=stage.end(now_s), left=stage.left(now_s))
+        done, end = stage.done + stage.part, stage.end(now_s)
+        self.drawn.update(self._task, completed=done, total=max(end, done), left=stage.left(now_s))
 
     def say(self, text: str) -> None:
         """Print `text` above the bars."""

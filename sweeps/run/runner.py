@@ -11,24 +11,27 @@ from __future__ import annotations
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from specgauge.exits import BAD_INPUT, DONE, FAILED, debug_by_environment
-from specgauge.sweeps.analysis.predictions import Reasons, predict_run
+from specgauge.sweeps.analysis.predictions import predict_run
 from specgauge.sweeps.answer_table import print_answer
 from specgauge.sweeps.estimate import check_contexts
 from specgauge.sweeps.model_sizes import read_sizes
 from specgauge.sweeps.plan import planned_pairs
 from specgauge.sweeps.recommend import recommend
+from specgauge.sweeps.run.budget import RUN_SECONDS, Deadline
 from specgauge.sweeps.run.pair import PairRun, prepare_machine
 from specgauge.sweeps.run.progress import progress_to
-from specgauge.sweeps.run.session import ALL_MISSING, RUN_SECONDS, Deadline, PairOutcome, Session, warning_of
+from specgauge.sweeps.run.session import Session, warning_of
 from specgauge.sweeps.run.worker import measure_apart
-from specgauge.sweeps.store.rundir import ENVIRONMENT, Run
-from specgauge.sweeps.store.schema import WarningRow
+from specgauge.sweeps.store.derived import doubts
+from specgauge.sweeps.store.outcomes import ALL_MISSING, PairOutcome, keep_outcomes
+from specgauge.sweeps.store.rundir import CELLS, ENVIRONMENT, Run
 from specgauge.sweeps.store.writer import OpenRun, has_results
 
 if TYPE_CHECKING:
@@ -61,23 +64,26 @@ def run(
     """
     from specgauge.bench.prompts import read_prompts
 
+    if not fresh:
+        tell_altered(out, partial(print, file=sys.stderr, flush=True))
     deadline = Deadline(config.limits.run_seconds)
     sizes = read_sizes(config)
     check_contexts(config, sizes)
     notes: list[Note] = []
     prompts = read_prompts(config.workload, notes.append, seed=config.seed)
-    outcomes = _measure_apart(config, out, fresh, deadline) if apart else None
+    outcomes = _measure_apart(config, out, fresh, deadline, notes) if apart else None
     with progress_to(sys.stderr) as shown:
         if outcomes is None:
             with OpenRun(out, config, fresh=fresh) as opened:
                 opened.check_environment(prepare_machine(out, config.threads))
                 pairs = planned_pairs(config)
                 outcomes = {
-                    pair.name: PairRun(
-                        Session(opened, pair, prompts, shown, deadline=deadline.share(1 / (len(pairs) - place)))
-                    ).measure()
-                    for place, pair in enumerate(pairs)
+                    pair.name: _with_notes(
+                        PairRun(Session(opened, pair, prompts, shown, deadline=own)).measure(), notes
+                    )
+                    for pair, own in zip(pairs, deadline.shares(len(pairs)), strict=True)
                 }
+                keep_outcomes(out, outcomes)
         if not (out / ENVIRONMENT).exists():
             raise ChildProcessError("; ".join(f"pair {name}: {one.died}" for name, one in outcomes.items()))
         problems = [outcome.bad_input for outcome in outcomes.values() if outcome.bad_input is not None]
@@ -86,8 +92,8 @@ def run(
             raise ValueError("; ".join(problems))
         shown.start("predicting", total=1)
         pages = Pages(out, shown.say)
-        reasons, parameters = _reasons(outcomes, notes), {name: one.parameters for name, one in sizes.items()}
-        pages.make("predictions.csv and recommendation.yaml", lambda: predict_run(made, reasons, parameters))
+        parameters = {name: one.parameters for name, one in sizes.items()}
+        pages.make("predictions.csv and recommendation.yaml", lambda: predict_run(made, parameters))
         page = None if report is None else pages.make("report", partial(report, out))
         shown.advance()
         for problem in problems:
@@ -100,6 +106,13 @@ def run(
     if problems:
         return BAD_INPUT
     return FAILED if nothing or pages.lost or any(one.failed for one in outcomes.values()) else DONE
+
+
+def tell_altered(out: Path, say: Callable[[str], None]) -> None:
+    """Say what of an earlier run in `out` is not as it was when its answers were written: they are about to be."""
+    if (out / CELLS).exists():
+        for doubt in doubts(out):
+            say(f"{out}: {doubt.message}")
 
 
 class Pages:
@@ -136,8 +149,15 @@ def _why_nothing(run: Run, outcomes: Mapping[str, PairOutcome]) -> str | None:
     return reasons[0] if reasons else "no cell was begun; run the same command again"
 
 
-def _measure_apart(config: Config, out: Path, fresh: bool, deadline: Deadline) -> dict[str, PairOutcome]:
-    """Measure every pair in a process of its own, one after the other."""
+def _with_notes(outcome: PairOutcome, notes: Sequence[Note]) -> PairOutcome:
+    """The outcome of a pair with what was met in the prompts of all."""
+    return replace(outcome, warnings=list(dict.fromkeys([*map(warning_of, notes), *outcome.warnings])))
+
+
+def _measure_apart(
+    config: Config, out: Path, fresh: bool, deadline: Deadline, notes: Sequence[Note]
+) -> dict[str, PairOutcome]:
+    """Measure every pair in a process of its own, one after the other; what is known of them is kept at once."""
     for package in ("torch", "transformers"):
         if find_spec(package) is None:
             raise ModuleNotFoundError(f"No module named {package!r}", name=package)
@@ -145,30 +165,12 @@ def _measure_apart(config: Config, out: Path, fresh: bool, deadline: Deadline) -
     say = partial(print, file=sys.stderr, flush=True)
     outcomes: dict[str, PairOutcome] = {}
     pairs = planned_pairs(config)
-    for place, pair in enumerate(pairs):
+    names = [pair.name for pair in pairs]
+    for pair, own in zip(pairs, deadline.shares(len(pairs)), strict=True):
         if outcomes and deadline.is_spent:
-            outcomes[pair.name] = PairOutcome(left_out=[ALL_MISSING])
+            found = PairOutcome(left_out=[ALL_MISSING])
         else:
-            own = deadline.share(1 / (len(pairs) - place))
-            outcomes[pair.name] = measure_apart(out, config, pair.name, say=say, deadline=own)
+            found = measure_apart(out, config, pair.name, say=say, deadline=own)
+        outcomes[pair.name] = _with_notes(found, notes)
+        keep_outcomes(out, {name: outcomes.get(name, PairOutcome(left_out=[ALL_MISSING])) for name in names})
     return outcomes
-
-
-def _reasons(outcomes: Mapping[str, PairOutcome], notes: Sequence[Note]) -> Reasons:
-    """Why acceptance or texts decoded end to end are missing, and what was left out and met, of all pairs."""
-    ended = outcomes.values()
-    refused = [
-        WarningRow(
-            code="pair_refused",
-            message=f"not measured: {one.bad_input}",
-            remedy="put that right, or take the pair out; the same command would end alike",
-        )
-        for one in ended
-        if one.bad_input is not None
-    ]
-    return Reasons(
-        acceptance={(pair, key): why for pair, one in outcomes.items() for key, why in one.acceptance_reasons.items()},
-        decoding={(pair, key): why for pair, one in outcomes.items() for key, why in one.validation_reasons.items()},
-        left_out={pair: ", ".join(one.left_out) for pair, one in outcomes.items() if one.left_out},
-        met=list(dict.fromkeys([*refused, *map(warning_of, notes), *(row for one in ended for row in one.warnings)])),
-    )

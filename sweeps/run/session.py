@@ -9,10 +9,7 @@ if session.leaves_out("blocks of timing"): ...          # limits.run_seconds is 
 from __future__ import annotations
 
 import gc
-import math
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from specgauge.configs.schema import check_prompt_tokens
@@ -20,9 +17,11 @@ from specgauge.model.arms import arm_names
 from specgauge.sweeps.estimate import over_memory
 from specgauge.sweeps.model_sizes import read_pair_sizes
 from specgauge.sweeps.plan import Cell, plan_cells
+from specgauge.sweeps.run.budget import RUN_SECONDS, Deadline
 from specgauge.sweeps.run.progress import Progress
 from specgauge.sweeps.store.checkpoint import Checkpoint, Kind, Label
 from specgauge.sweeps.store.files import StorageError, write_text_atomically
+from specgauge.sweeps.store.outcomes import PairOutcome, read_outcomes
 from specgauge.sweeps.store.rows import json_line
 from specgauge.sweeps.store.rundir import PROMPTS, prompt_rows
 from specgauge.sweeps.store.schema import PromptRow, WarningRow
@@ -33,62 +32,14 @@ if TYPE_CHECKING:
     from specgauge.bench.prompts import Prompt
     from specgauge.bench.timing.blocks import Status
     from specgauge.configs.pairs import PairConfig
-    from specgauge.configs.schema import PrecisionConfig
 
-RUN_SECONDS = "limits.run_seconds"
 OUT_OF_TIME = f"left out: {RUN_SECONDS} is spent"
-ALL_MISSING = "whatever was missing"
 ALL_TOO_LARGE = "skipped: every cell is over limits.memory"
-
-
-class Deadline:
-    """The seconds one call of `run` may spend, all pairs and processes together; without seconds there is no end."""
-
-    def __init__(self, seconds: float | None = None, now: Callable[[], float] = time.monotonic) -> None:
-        """`seconds` from now on; `now` tells the time in seconds."""
-        self._now = now
-        self._ends_s = math.inf if seconds is None else now() + seconds
-
-    def share(self, fraction: float) -> Deadline:
-        """The end of a stage that may take this fraction of what is left now."""
-        stage = Deadline(now=self._now)
-        stage._ends_s = self._ends_s if fraction >= 1.0 else self._now() + fraction * self.left_s
-        return stage
-
-    @property
-    def left_s(self) -> float:
-        """Seconds left, at least 0; infinite without a limit."""
-        return max(0.0, self._ends_s - self._now())
-
-    @property
-    def is_spent(self) -> bool:
-        """Whether nothing more is to be begun."""
-        return self.left_s == 0.0
 
 
 def warning_of(note: Note) -> WarningRow:
     """As the run keeps it."""
     return WarningRow(code=note.code, message=note.message, remedy=note.remedy)
-
-
-@dataclass(kw_only=True)
-class PairOutcome:
-    """What went wrong with a pair; empty when nothing did."""
-
-    bad_input: str | None = None
-    """What the user has to put right: a model, a prompt or a context that does not fit."""
-    died: str | None = None
-    """How its process died, where that ended the pair."""
-    failed: bool = False
-    """Something failed that is nobody's input: the exit code says so."""
-    acceptance_reasons: dict[str, str] = field(default_factory=dict)
-    """Why a sampling setting has no acceptance, by its name."""
-    validation_reasons: dict[str, str] = field(default_factory=dict)
-    """Why a cell was not decoded end to end, or not completely, by the cell's label."""
-    left_out: list[str] = field(default_factory=list)
-    """What was left out when the seconds of the run were spent."""
-    warnings: list[WarningRow] = field(default_factory=list)
-    """What was met in its models and prompts."""
 
 
 class PairPrompts:
@@ -189,6 +140,8 @@ class Session:
         self.mark, self.skipped = Checkpoint(run.path), skipped
         self.deadline = deadline or Deadline()
         self.outcome = PairOutcome()
+        self.before = read_outcomes(run.path).get(pair.name, PairOutcome())
+        """What the last run found."""
         self._too_large: set[str] = set()
 
     def stage(self, stage: str, total: int) -> None:
@@ -249,23 +202,12 @@ class Session:
                 self._too_large.add(cell.id)
                 yield cell, reason
 
-    def leaves_out(self, what: str, stage: Deadline | None = None) -> bool:
-        """Whether something is not begun since the seconds, or those of its stage, are spent; the outcome names it."""
-        is_spent = (stage or self.deadline).is_spent
-        if is_spent and what not in self.outcome.left_out:
+    def leaves_out(self, what: str, stage: Deadline | None = None, *, takes_s: float = 0.0) -> bool:
+        """Whether something is not begun, since the seconds of the pair or its stage do not hold it; the outcome says.
+
+        takes_s: what it should take.
+        """
+        is_left_out = not (stage or self.deadline).holds(takes_s)
+        if is_left_out and what not in self.outcome.left_out:
             self.outcome.left_out.append(what)
-        return is_spent
-
-
-def timing_left_s(precision: PrecisionConfig, cells: Sequence[Cell], spent_s: Callable[[Cell], float]) -> float:
-    """Seconds of work that the timing may still take, of which cells have spent some; infinite without a limit.
-
-    A cell and a batch size have limits of their own; each still gets its least number of blocks. What is left of the
-    run is not in it.
-    """
-    total_s = 0.0
-    for batch_size in dict.fromkeys(cell.batch_size for cell in cells):
-        own = [cell for cell in cells if cell.batch_size == batch_size]
-        limits_s = (precision.max_seconds or math.inf, (precision.max_cell_seconds or math.inf) * len(own))
-        total_s += max(0.0, min(limits_s) - sum(map(spent_s, own)))
-    return total_s
+        return is_left_out

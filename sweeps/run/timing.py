@@ -14,6 +14,7 @@ from specgauge.model.acceptance.acceptance import Acceptance
 from specgauge.model.search.candidates import SearchObjective
 from specgauge.sweeps.analysis.settings import RunSetting, run_settings
 from specgauge.sweeps.plan import Cell
+from specgauge.sweeps.run.budget import BlockPace
 from specgauge.sweeps.run.session import Session
 from specgauge.sweeps.store.rundir import Run
 from specgauge.sweeps.store.schema import SETTLED, JournalLine
@@ -37,6 +38,9 @@ class BlockLog:
         self._axes = {cell.id: cell.axes for cell in session.cells}
         self._notes = {} if session.pair.threads is None else {"threads": session.pair.threads}
         self._blocks: dict[tuple[str, str], dict[int, BlockRecord]] = {}
+        self._pace = BlockPace()
+        self._running: tuple[str, float] | None = None
+        """The cell of the block that began last, and when."""
         self.until = session.deadline
         """When no further block begins."""
         for line in self._journal.latest.values():
@@ -58,10 +62,15 @@ class BlockLog:
         """Say that a block is running, its first arm named.
 
         Raises:
-            OutOfTimeError: none may begin any more.
+            OutOfTimeError: none may begin any more: by the cell's last one there is no time for it.
         """
-        if self._session.leaves_out("blocks of timing", self.until):
+        now_s = self.until.now_s
+        if self._running is not None:
+            cell, since_s = self._running
+            self._pace.took(cell, now_s - since_s)
+        if self._session.leaves_out("blocks of timing", self.until, takes_s=self._pace.expected_s(cell_id)):
             raise OutOfTimeError("no further block may begin")
+        self._running = (cell_id, now_s)
         self.begin_arm(cell_id, arm, block)
 
     def begin_arm(self, cell_id: str, arm: str, block: int) -> None:
@@ -93,7 +102,8 @@ class BlockLog:
 def _block(line: JournalLine) -> BlockRecord:
     from specgauge.bench.timing.blocks import BlockRecord
 
-    content = {one.name: getattr(line, one.name) for one in fields(BlockRecord) if one.name != "cell_id"}
+    left_out = ("cell_id", "disturbance")  # which no loop asks for
+    content = {one.name: getattr(line, one.name) for one in fields(BlockRecord) if one.name not in left_out}
     return BlockRecord(cell_id=line.cell, **content | {"device_s": line.device_s or 0.0})
 
 

@@ -6,12 +6,11 @@ Blocks of all cells are interleaved, so that drift hits them alike; every block 
 compared with it, so that each comparison is between neighbours in time. Where adaptive policies are decoded too, a
 block's prompts are all even or all odd, since each half of the prompts has policies tuned on the other half. A cell
 that runs out of memory is given up, and larger ones are not tried. Everything is on the disk before the next block.
+A block is not begun where the seconds of the pair, or those of `validate`, should not hold it.
 """
 
 from __future__ import annotations
 
-import math
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -26,12 +25,15 @@ from specgauge.model.arms import DIFFERS, GENERATE, OF_PLAIN, Arm, adaptive_arm,
 from specgauge.model.policies.tuning import MAKERS, UNTUNED
 from specgauge.model.replay.replay import TUNING_REPLICATES
 from specgauge.model.replay.rounds import ReplayBatches
+from specgauge.model.sampling import chain_name
 from specgauge.sweeps.analysis.replay_inputs import replay_costs, replayed_texts
 from specgauge.sweeps.analysis.settings import cells_of, run_settings
 from specgauge.sweeps.analysis.timings import collect_timings
+from specgauge.sweeps.analysis.warnings import VALIDATION_SECONDS
 from specgauge.sweeps.plan import decoded_points, decoded_tokens, plan_cells, settings_of
+from specgauge.sweeps.run.budget import BlockPace, Deadline
 from specgauge.sweeps.run.progress import Limits
-from specgauge.sweeps.run.session import RUN_SECONDS, Session
+from specgauge.sweeps.run.session import Session
 from specgauge.sweeps.store.rundir import Run
 from specgauge.sweeps.store.schema import DecodedKey, TunedCell, TunedHalf, WarningRow
 from specgauge.sweeps.store.tables import DecodedLog, half_of, keep_tuned, read_decoded, read_tuned
@@ -46,7 +48,10 @@ if TYPE_CHECKING:
     from specgauge.configs.schema import Config, SamplingConfig, ValidateConfig
     from specgauge.model.policies.policy import GammaPolicy
 
-VALIDATION_SECONDS = "validate.max_seconds"
+DECODING_SHARE = 0.8
+"""Of a block's time; the rest of it its texts are teacher-forced."""
+RETAKEN_SHARE = 1 / 3
+"""Of the seconds of a cell, what decoding disturbed blocks again may take."""
 NO_COSTS = "it is tuned on the costs of a round, and no round was timed here"
 FEW_PROMPTS = "it is tuned on other prompts than it decodes: record acceptance of at least two"
 
@@ -278,6 +283,11 @@ class Validation:
         self._tuner: PolicyTuner | None = None
         self._benches: dict[DecodedKey, _Bench] = {}
         self._reasons = session.outcome.validation_reasons
+        self._pace = BlockPace()
+        self._left_out: dict[str, int] = {}
+        """Blocks that there was no time for, by the cell's label."""
+        self._spare_s: dict[DecodedKey, float] = {}
+        """Seconds of each cell that disturbed blocks may still be decoded again for."""
 
     def check(self, loaded: LoadedPair) -> None:
         """Raise ValueError where a context leaves no room for the texts in the target."""
@@ -305,21 +315,20 @@ class Validation:
         blocks = {cell.key: self._batches(cell) for cell in cells}
         total = sum(map(len, blocks.values()))
         kept = sum(log.has(key, block) for key, found in blocks.items() for block in range(len(found)))
-        least = kept + sum(not log.has(key, 0) for key in blocks)
-        limits = Limits(work_s=self._left_s(log), wall_s=self._session.deadline.left_s, least=least)
+        own = self._own_deadline(log)
+        limits = Limits(wall_s=min(own.left_s, self._session.deadline.left_s))
         self._progress.start(f"decoding end to end, {pair}", total, done=kept, limits=limits)
-        cut = 0
+        spare_s = RETAKEN_SHARE * limits.wall_s / max(len(cells), 1)
+        self._spare_s = {cell.key: spare_s for cell in cells}
         for block in range(max(map(len, blocks.values()), default=0)):
             order = np.random.default_rng((self._config.seed, block)).permutation(len(cells))
             for cell in (cells[index] for index in order):
                 count = len(blocks[cell.key])
-                if block >= count or cell.label in self._reasons or log.has(cell.key, block):
+                if block >= count or cell.label in self._reasons | self._left_out or log.has(cell.key, block):
                     continue
-                spent = self._spent(log, block)
-                if spent is not None:
-                    left = count - log.blocks(cell.key)
-                    cut += left if spent == VALIDATION_SECONDS else 0  # the other is told for the whole run
-                    self._reasons[cell.label] = f"{left} of {count} blocks left out: {spent} is spent"
+                takes_s = self._pace.expected_s(cell.key, self._plain_step_s(cell))
+                if not (own.holds(takes_s) and self._session.deadline.holds(takes_s)):
+                    self._left_out[cell.label] = count - log.blocks(cell.key)
                     continue
                 work = partial(self._block, loaded, log, cell, block, blocks[cell.key][block])
                 with self._session.mark.skippable("decoding", cell.label, stage=f"decoding end to end, {cell.label}"):
@@ -327,9 +336,25 @@ class Validation:
                 if failure is not None:
                     self._give_up(cell, failure, cells, log)
                 self._progress.advance()
-        if cut:
-            self._progress.say(f"pair {pair}: {VALIDATION_SECONDS} is spent, {cut} of {total} blocks left out")
+        if self._left_out:
+            counts = {cell.label: len(blocks[cell.key]) for cell in cells}
+            worst = max(self._left_out, key=lambda label: self._left_out[label] / counts[label])
+            told = [f"most of {worst}", *([VALIDATION_SECONDS] if own.left_s < self._session.deadline.left_s else [])]
+            self._session.outcome.left_out.append(
+                f"{sum(self._left_out.values())} of {total} blocks of decoding end to end ({'; '.join(told)})"
+            )
         self._hold_against_generate(path)
+
+    def _plain_step_s(self, cell: ValidationCell) -> float | None:
+        """T_decode of a cell, by its first sample in the journal; None where it was not timed."""
+        point, chain = cell.point, chain_name(settings_of(cell.sampling))
+        timed = [
+            line.samples_s[0][-1]
+            for line in self._session.run.journal.latest.values()
+            if line.arm == "decode" and line.samples_s and line.axes["chain"] == chain
+            if (line.axes["pair"], (line.axes["batch_size"], line.axes["context"])) == (cell.key.pair, point)
+        ]
+        return timed[0] if timed else None
 
     def _hold_against_generate(self, path: Path) -> None:
         """Tell where greedy texts of transformers' generate are not the plain loop's, rounding aside."""
@@ -387,15 +412,12 @@ class Validation:
         )
         return replace(cell, gammas=kept)
 
-    def _left_s(self, log: DecodedLog) -> float:
-        """Seconds that the pair may still be decoded; infinite without a limit."""
-        return max(0.0, (self._asked.max_seconds or math.inf) - log.spent_s(self._session.pair.name))
-
-    def _spent(self, log: DecodedLog, block: int) -> str | None:
-        """The limit that ends the decoding; the pair's own leaves every cell its first block, the run's does not."""
-        if self._session.leaves_out("blocks of decoding end to end"):
-            return RUN_SECONDS
-        return VALIDATION_SECONDS if block > 0 and self._left_s(log) == 0.0 else None
+    def _own_deadline(self, log: DecodedLog) -> Deadline:
+        """When the pair's own seconds end: less what earlier runs decoded, by the clock from now on."""
+        limit_s = self._asked.max_seconds
+        if limit_s is not None:
+            limit_s = max(0.0, limit_s - log.spent_s(self._session.pair.name))
+        return Deadline(limit_s, now=lambda: self._session.deadline.now_s)
 
     def _batches(self, cell: ValidationCell) -> list[Batch]:
         """The batches of every block."""
@@ -410,10 +432,12 @@ class Validation:
         """One batch of prompts under the arms of its block, kept when all are done."""
         from specgauge.bench.end_to_end.end_to_end import shuffled
 
+        clock = self._session.deadline
+        started_s = warm_s = clock.now_s
         if cell.key not in self._benches:
-            started = time.monotonic()
             self._benches[cell.key] = self._warm(loaded, cell, block, batch)
-            self._progress.set_aside(time.monotonic() - started)
+            warm_s = clock.now_s
+            self._progress.set_aside(warm_s - started_s)
         own = self._benches[cell.key]
         was_interleaved = own.bench.interleaves
         arms = shuffled(self._arms_of_block(own.arms, block), seed=self._config.seed, block=block)
@@ -424,18 +448,23 @@ class Validation:
             repetition=batch.repetition,
             policies=own.policies(batch.half),
             window=max(self._config.grid.gamma),
+            progress=lambda share: self._progress.within(DECODING_SHARE * share),
+            spare_s=min(self._spare_s[cell.key], clock.left_s),
         )
         if was_interleaved and not own.bench.interleaves:
             self._progress.say(
                 f"{cell.label}: no memory for the caches of all arms at once; they run one after another"
             )
         found = [runs[arm] for arm in arms]
+        self._spare_s[cell.key] -= next((one.retaken_s for run in found for one in run.requests), 0.0)
         log.append(
             cell.key,
             block,
             [batch.record(request) for one in found for request in one.requests],
             [batch.record(round_) for one in found for round_ in one.rounds],
         )
+        self._pace.took(cell.key, clock.now_s - started_s, self._plain_step_s(cell))  # what another cell's first takes
+        self._pace.took(cell.key, clock.now_s - warm_s)
 
     def _arms_of_block(self, arms: Sequence[str], block: int) -> list[str]:
         """Those of a cell's arms that a block has, and all later ones may have."""

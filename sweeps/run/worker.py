@@ -31,11 +31,13 @@ from typing import TYPE_CHECKING
 from specgauge.exits import INTERRUPTED, debug_by_environment
 from specgauge.model.arms import arm_names
 from specgauge.sweeps.plan import Cell, plan_cells
+from specgauge.sweeps.run.budget import Deadline
 from specgauge.sweeps.run.pair import PairRun, prepare_machine
 from specgauge.sweeps.run.progress import progress_to
-from specgauge.sweeps.run.session import Deadline, PairOutcome, Session
+from specgauge.sweeps.run.session import Session
 from specgauge.sweeps.store.checkpoint import Kind, Label, clear_checkpoint, read_checkpoint
 from specgauge.sweeps.store.files import StorageError
+from specgauge.sweeps.store.outcomes import PairOutcome
 from specgauge.sweeps.store.rundir import CONFIG, acceptance_path
 from specgauge.sweeps.store.writer import OpenRun
 

@@ -474,14 +474,15 @@ def _out_of_bounds(column: Column, values: pa.ChunkedArray) -> float | str | Non
     return float(ends["max"]) if ends["max"] is not None and ends["max"] > most else None
 
 
-def write_table(path: Path, row_type: type[Any], table: pa.Table | pd.DataFrame) -> None:
-    """Write a table of a run, stamped with the release; StorageError where the disk refuses, the older one stays."""
+def write_table(path: Path, row_type: type[Any], table: pa.Table | pd.DataFrame, **notes: int) -> None:
+    """Write a table of a run, stamped with the release and notes; StorageError where the disk refuses it."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     if not isinstance(table, pa.Table):
         names = [name for name in columns(row_type) if name in table.columns]
         table = pa.Table.from_pandas(table[names], preserve_index=False)
-    table = table.replace_schema_metadata(arrow_schema(row_type).metadata)
+    stamp = {name: str(value) for name, value in notes.items() if value}
+    table = table.replace_schema_metadata({**(arrow_schema(row_type).metadata or {}), **stamp})
     with atomic_path(path) as temporary:
         pq.write_table(table, temporary)

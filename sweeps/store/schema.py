@@ -7,6 +7,8 @@ A row is checked when it is made; unknown is None, times are in seconds. A field
     RecommendationRow    recommendation.yaml     AcceptanceRow          acceptance/<pair>--<sampling>.parquet
     JournalLine          cells.jsonl             PromptRow              prompts.jsonl
     TunedCell            policies.json           Environment            environment.json
+    PairOutcome          outcomes.json           (`specgauge.sweeps.store.outcomes`)
+    CountsRow            counts.jsonl            (`specgauge.sweeps.store.counts`)
 """
 
 from __future__ import annotations
@@ -91,6 +93,23 @@ Samples = tuple[Annotated[tuple[Mark, ...], Field(min_length=1)], ...]
 
 
 @dataclass(frozen=True, kw_only=True, config=EXACT)
+class DisturbanceRow:
+    """What other programs did beside a block: a `Disturbance` of `specgauge.model.stats.disturbance`."""
+
+    wall_s: NotNegative | None = None
+    processor_s: NotNegative | None = None
+    involuntary_switches: Whole | None = None
+    steal_s: NotNegative | None = None
+    pressure_s: NotNegative | None = None
+    sm_clock_hz: NotNegative | None = None
+    throttled_by: Text | None = None
+    other_processes: Whole | None = None
+    disturbed: Whole | None = None
+    retaken: Whole | None = None
+    retaken_s: NotNegative | None = None
+
+
+@dataclass(frozen=True, kw_only=True, config=EXACT)
 class JournalLine:
     """What one arm of one cell gave in one block: a line of cells.jsonl, which has a `checksum` of these fields too.
 
@@ -113,6 +132,7 @@ class JournalLine:
     """The wall time that the line cost."""
     at: Text | None = None
     notes: dict[str, Any] = field(default_factory=dict)
+    disturbance: DisturbanceRow | None = None
 
     def __post_init__(self) -> None:
         """Refuse a cell that is not the hash of its axes, and several marks of an arm that has one."""
@@ -226,8 +246,8 @@ class DecodedKey(SettingRow):
 
 
 @dataclass(frozen=True, kw_only=True, config=EXACT)
-class RequestRow(DecodedKey):
-    """A row of a batch decoded under an arm: a row of requests.parquet."""
+class RequestRow(DecodedKey, DisturbanceRow):
+    """A row of a batch decoded under an arm: a row of requests.parquet; the disturbance is its whole block's."""
 
     block: Whole
     arm: Text
@@ -369,7 +389,7 @@ class PredictionRow(CellRow):
     acceptance_provenance: Text
     label: Text
     status: Text = ""
-    """`ok`, or what kept the number from being known: `oom`, `skipped`, `failed`, `killed`, `unmeasured`."""
+    """`ok`, or what kept the number from being known: `refused`, `oom`, `skipped`, `failed`, `killed`, `unmeasured`."""
     reason: Text = ""
 
     @property
@@ -457,6 +477,8 @@ class RecommendationRow(CellRow):
     speedup_predicted: Interval
     p_gamma_best: Number | None = None
     expected_loss: Number | None
+    whole_rounds: Flag | None = None
+    """Whether rounds were timed whole: ε is in them, unknown or not; None of an earlier release, as of False."""
     p_speculation_pays: Number | None = None
     tokens_per_round: Number | None = None
     """Ω of the γ shown."""

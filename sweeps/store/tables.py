@@ -10,11 +10,12 @@ before requests, and a block counts once its requests are there, so a kill loses
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from specgauge.configs.reading import PARQUET_BYTES, check_regular
 from specgauge.model.arms import DECODED
 from specgauge.model.settings import Setting
 from specgauge.sweeps.store.rows import (
@@ -27,7 +28,15 @@ from specgauge.sweeps.store.rows import (
     write_table,
 )
 from specgauge.sweeps.store.rundir import POLICIES, REQUESTS, ROUNDS
-from specgauge.sweeps.store.schema import DecodedKey, RequestRow, RolloutRow, RoundRow, TunedCell, check_arm
+from specgauge.sweeps.store.schema import (
+    AcceptanceRow,
+    DecodedKey,
+    RequestRow,
+    RolloutRow,
+    RoundRow,
+    TunedCell,
+    check_arm,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,6 +44,8 @@ if TYPE_CHECKING:
 
 _BLOCK = (*(field.name for field in fields(DecodedKey)), "block")
 """The columns that name a block."""
+_LEFT_OUT = "texts_left_out"
+"""What an acceptance file's own notes call the texts it lacks."""
 _CHAINS_OF = ("pair", "sampling", "draft_sampling", "acceptance_rule")
 """The columns that name a setting: draft chains do not depend on how forwards run."""
 _DECODE_AGAIN = f"delete {REQUESTS} and {ROUNDS} to decode again"
@@ -86,13 +97,15 @@ class DecodedLog:
         self._blocks.add(tuple(where.values()))
 
     def spent_s(self, pair: str) -> float:
-        """Seconds that the kept blocks of a pair took, the batches' prefills included."""
-        first_rows = [
-            (request["prefill_s"] or 0.0) + (request["decode_s"] or 0.0)
-            for request in self._requests.select(["pair", "row", "prefill_s", "decode_s"]).to_pylist()
-            if request["pair"] == pair and request["row"] == 0
-        ]
-        return sum(first_rows)
+        """Seconds that the kept blocks of a pair took, the batches' prefills and what was taken again included."""
+        names = [*_BLOCK, "row", "prefill_s", "decode_s", "retaken_s"]
+        table = self._requests.select([name for name in names if name in self._requests.column_names])
+        total_s, retaken_s = 0.0, {}
+        for request in table.to_pylist():
+            if request["pair"] == pair and request["row"] == 0:
+                total_s += (request["prefill_s"] or 0.0) + (request["decode_s"] or 0.0)
+                retaken_s[tuple(request[name] for name in _BLOCK)] = request.get("retaken_s") or 0.0
+        return total_s + sum(retaken_s.values())
 
 
 def _grown(
@@ -101,7 +114,7 @@ def _grown(
     import pyarrow as pa
 
     added = pa.Table.from_pylist([{**where, **row} for row in rows], schema=arrow_schema(row_type))
-    return pa.concat_tables([table, added])
+    return pa.concat_tables([table, added], promote_options="default")  # an older table may lack a column
 
 
 def _blocks(table: pa.Table) -> set[tuple[Any, ...]]:
@@ -146,6 +159,39 @@ def read_decoded(path: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
                     f"{path / name}, column arm: expected {error}, got {arm!r}; {_DECODE_AGAIN}"
                 ) from error
     return requests.to_pandas(), rounds.to_pandas()
+
+
+def add_acceptance(path: Path, frames: Sequence[pd.DataFrame], *, left_out: int) -> None:
+    """Keep recorded positions of texts beside those that are there; `left_out` texts are still to be recorded.
+
+    Raises:
+        ValueError: the file that is there is damaged.
+        StorageError: the disk refused the write; the older file stays.
+    """
+    import pandas as pd
+
+    kept = [read_table(path, AcceptanceRow).to_pandas()] if path.exists() else []
+    whole = pd.concat([frame for frame in (*kept, *frames) if not frame.empty])
+    whole = whole.sort_values(["prompt", "repetition", "position"], kind="stable", ignore_index=True)
+    write_table(path, AcceptanceRow, whole, **{_LEFT_OUT: left_out})
+
+
+def recorded_numbers(path: Path) -> set[tuple[int, int]]:
+    """Prompt and repetition of every text in an acceptance file; ValueError where it is damaged."""
+    distinct = read_table(path, AcceptanceRow).group_by(["prompt", "repetition"]).aggregate([])
+    return set(zip(distinct.column("prompt").to_pylist(), distinct.column("repetition").to_pylist(), strict=True))
+
+
+def texts_left_out(path: Path) -> int:
+    """Texts that an acceptance file lacks, since there was no time for them; 0 where it cannot be read."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        check_regular(path, PARQUET_BYTES)
+        return int((pq.read_schema(path).metadata or {}).get(_LEFT_OUT.encode(), b"0"))
+    except (OSError, ValueError, pa.ArrowException):  # told by whoever reads what is in it
+        return 0
 
 
 def read_rollouts(path: Path, setting: Setting | None = None) -> pd.DataFrame:

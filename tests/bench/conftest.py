@@ -40,6 +40,7 @@ def exact(network: Any) -> Any:
 def calm_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """No other program takes the processor, whatever runs beside the tests."""
     monkeypatch.setattr(neighbours, "involuntary_switches", lambda: 0)
+    monkeypatch.setattr(neighbours, "steal_s", lambda: 0.0)
 
 
 @pytest.fixture

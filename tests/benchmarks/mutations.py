@@ -4,19 +4,28 @@
     python -m tests.benchmarks.mutations RUN [N] [FILE …]      # N mutations of each file, 20 without; needs Linux
 
 Every mutation is read in a process of its own, forked from this one, under an alarm a command. Counted are: `bug`, a
-line that calls itself one, a traceback or a death; `hang`, a command over 10 s, twice; `silent`, an answer that changed
-with code 0 and without a word. A count above 0 ends with code 1; a mutation can be repeated by its number.
+line that calls itself one, a traceback or a death; `hang`, a command over 10 s of processor time, twice; `silent`, an
+answer that changed with code 0 and without a word. A count above 0 ends with code 1; a mutation can be repeated by its
+number.
+
+500 mutations of 12 files are 42,000 commands. A process derives what it derives of a run once for all commands; a
+command that does not read what is in a mutated file, but for its hash, answers all mutations of it alike: it is run on
+the first, and counted for the others (`Reading`).
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import gc
 import io
 import multiprocessing
+import os
 import random
 import re
 import shutil
 import signal
+import struct
 import sys
 import tempfile
 import time
@@ -24,20 +33,35 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import pytest
+import typer.main
+
+from specgauge.cli.errors import tell
+from specgauge.cli.main import app
 from specgauge.cli.main import main as command_line
 from specgauge.exits import DONE
 from specgauge.model.policies.stopping import SvipPolicy
-from specgauge.sweeps.analysis.predictions import predict_run
+from specgauge.reports import records
+from specgauge.sweeps.analysis import predictions
+from specgauge.sweeps.analysis.predictions import AnalysedRun, predict_run, recommended_gammas
+from specgauge.sweeps.answer_table import print_answer
+from specgauge.sweeps.recommend import recommend
+from specgauge.sweeps.run.runner import tell_altered
+from specgauge.sweeps.store import derived
 from specgauge.sweeps.store.rows import json_line
-from specgauge.sweeps.store.rundir import PROMPTS, ROLLOUTS, Run
+from specgauge.sweeps.store.rundir import ACCEPTANCE, PROMPTS, REPORT, ROLLOUTS, Run, prompt_rows
 from specgauge.sweeps.store.schema import PromptRow
-from specgauge.sweeps.store.tables import add_rollouts
+from specgauge.sweeps.store.tables import DecodedLog, add_rollouts
+from specgauge.sweeps.store.writer import OpenRun
 from tests.sweeps.analysis.test_decoded import POLICIES, policy_run
 from tests.sweeps.store.test_tables import GREEDY, chains
 
 ALARM_S = 10
+"""Of processor time."""
+BLOCKED_S = 100
+"""On the clock: what waits for ever takes no processor time."""
 TOLD = ("derived anew", "not as written")
 """What a changed answer says of itself, on either stream or on its page."""
 BUG = re.compile(r"a bug in specgauge|Traceback")
@@ -64,8 +88,9 @@ VALUES = (
 """What takes the place of a number or word."""
 
 
+RESUME = "run, resumed"
 Line = tuple[list[str], Sequence[Path]]
-"""A command line, and the pages it writes."""
+"""A command line, and the pages it writes; RESUME is `resume`."""
 Lines = Mapping[str, Line]
 
 
@@ -78,6 +103,9 @@ class Answer(NamedTuple):
     """Whether it says that files were altered."""
     fault: str
     seconds: float
+    """Of processor time."""
+    reads: bool = True
+    """Whether what is in the mutated file was read, not its hash alone; of the first mutation."""
 
 
 def made_run(path: Path) -> Path:
@@ -100,6 +128,7 @@ def commands(run: Path, whole: Path, out: Path) -> Lines:
         "compare": (["compare", str(whole), str(run), "--json"], ()),
         "compare, first": (["compare", str(run), str(whole)], ()),
         "replay": (["replay", str(run), "--replicates", "1", *_first_point(run)], ()),
+        RESUME: ([RESUME, str(run), str(whole)], ()),
     }
     with contextlib.redirect_stderr(io.StringIO()), contextlib.redirect_stdout(io.StringIO()) as help_text:
         command_line(["predict", "--help"])
@@ -116,22 +145,113 @@ def _first_point(run: Path) -> list[str]:
     return ["--sampling", config.sampling[0].name, *point]
 
 
-def answer(arguments: list[str], pages: Sequence[Path], alarm_s: int | None = None) -> Answer:
-    """Run a command line in this process, which ends after `alarm_s` (ALARM_S without, 0 is never)."""
+def resume(run: Path, whole: Path) -> int:
+    """What `run` reads and writes of a run, whose user's configuration and machine are those of `whole`, but for
+    measuring; on a copy."""
+    config, environment = Run.open(whole).config, Run.open(whole).environment
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(shutil.copytree(run, Path(folder) / "run"))
+        try:
+            tell_altered(copy, print)
+            with OpenRun(copy, config, fresh=False) as opened:
+                opened.check_environment(environment)
+                opened.journal.done("cell", "decode", 0)
+                DecodedLog(copy)
+                prompt_rows(copy)
+                recommended_gammas(Run.open(copy), config.pairs[0].name)
+            made = Run.open(copy)
+            predict_run(made)
+            print_answer(recommend(made))
+        except BaseException as error:
+            return tell(error, debug=False)
+    return DONE
+
+
+class Reading:
+    """Whether a file is opened by this process; of Linux."""
+
+    _OPENED = 0x20
+    _EVENT = struct.Struct("iIII")
+
+    def __init__(self, file: Path) -> None:
+        """Begin to listen, once the file is hashed."""
+        derived._hash_of(file)
+        self._name = os.fsencode(file.name)
+        library = ctypes.CDLL(None, use_errno=True)
+        self._queue = library.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+        if self._queue < 0 or library.inotify_add_watch(self._queue, os.fsencode(file.parent), self._OPENED) < 0:
+            raise OSError(ctypes.get_errno(), "inotify")
+
+    def end(self) -> bool:
+        """Whether it was opened."""
+        found = set()
+        with contextlib.suppress(BlockingIOError):
+            while events := os.read(self._queue, 1 << 16):
+                while events:
+                    *_, length = self._EVENT.unpack_from(events)
+                    found.add(events[self._EVENT.size :][:length].rstrip(b"\0"))
+                    events = events[self._EVENT.size + length :]
+        os.close(self._queue)
+        return self._name in found
+
+
+Listen = Callable[[], Reading]
+"""Forgets what was derived and listens to whether a mutated file is read."""
+
+
+def answer(arguments: list[str], pages: Sequence[Path], listen: Listen | None = None) -> Answer:
+    """Run a command line in this process, which ends after ALARM_S or BLOCKED_S."""
     for page in pages:
         page.unlink(missing_ok=True)
-    fault, code, began_s = "", -1, time.monotonic()
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.alarm(ALARM_S if alarm_s is None else alarm_s)  # ends this process, whatever it is in
+    fault, code = "", -1
+    reading = None if listen is None else listen()
+    for alarm in (signal.SIGALRM, signal.SIGPROF):  # they end this process, whatever it is in
+        signal.signal(alarm, signal.SIG_DFL)
+    began_s = time.process_time()
+    signal.setitimer(signal.ITIMER_PROF, ALARM_S)
+    signal.setitimer(signal.ITIMER_REAL, BLOCKED_S)
     with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as errors:
-        code = command_line(arguments)
-    signal.alarm(0)
-    seconds = time.monotonic() - began_s
+        code = resume(*map(Path, arguments[1:])) if arguments[0] == RESUME else command_line(arguments)
+    for timer in (signal.ITIMER_PROF, signal.ITIMER_REAL):
+        signal.setitimer(timer, 0)
+    seconds = time.process_time() - began_s
     shown = out.getvalue() + "".join(page.read_text(encoding="utf-8") for page in pages if page.is_file())
     everything = shown + errors.getvalue()
     if (found := BUG.search(errors.getvalue())) is not None:
         fault = errors.getvalue()[found.start() :].partition("\n")[0][:300]
-    return Answer(code, shown, any(word in everything for word in TOLD), fault, seconds)
+    told = any(word in everything for word in TOLD)
+    return Answer(code, shown, told, fault, seconds, reading is None or reading.end())
+
+
+@contextlib.contextmanager
+def derived_once() -> Iterator[Callable[[Path], None]]:
+    """Runs are derived, files hashed, and the command line is made once in a process; gives what forgets a run."""
+    kept: dict[Any, Any] = {}
+
+    def once(derive: Callable[..., Any]) -> Callable[..., Any]:
+        def found(run: Any, reasons: Any = None, **options: Any) -> Any:
+            key = run if isinstance(run, Path) else run.path, derive, repr(options)
+            if reasons is not None:
+                return derive(run, reasons, **options)
+            if key not in kept:
+                kept[key] = derive(run, **options)
+            return kept[key]
+
+        return found
+
+    def forget(path: Path) -> None:
+        for key in [key for key in kept if path in (key[0], *key[0].parents)]:
+            del kept[key]
+
+    group = typer.main.get_command(app)
+    with pytest.MonkeyPatch.context() as patch:
+        derive = once(predictions.predict)
+        patch.setattr(predictions, "predict", derive)
+        patch.setattr(records, "predict", derive)
+        patch.setattr(AnalysedRun, "read", once(AnalysedRun.read))
+        patch.setattr(derived, "_hash_of", once(derived._hash_of))
+        patch.setattr(typer.main, "get_command", lambda _: group)
+        yield forget
 
 
 def flip_bits(data: bytes, rng: random.Random) -> bytes:
@@ -218,21 +338,23 @@ def mutated(name: str, data: bytes, number: int) -> tuple[str, bytes]:
             return kind.__name__, changed
 
 
-def read_all(lines: Lines, pipe: Connection) -> None:
+def read_all(lines: Lines, listen: Listen | None, pipe: Connection) -> None:
     """What the process of one mutation does: every command, each sent as begun and as ended."""
+    gc.disable()  # what is collected is copied first
     for name, (arguments, pages) in lines.items():
         pipe.send((name, None))
-        pipe.send((name, answer(arguments, pages)))
+        pipe.send((name, answer(arguments, pages, listen)))
     pipe.close()
+    os._exit(0)
 
 
-def answers(lines: Lines) -> Iterator[tuple[str, Answer]]:
+def answers(lines: Lines, listen: Listen | None = None) -> Iterator[tuple[str, Answer]]:
     """Every command's answer; one that dies or hangs ends its process, and the next begins in another."""
     left = dict(lines)
     context = multiprocessing.get_context("fork")
     while left:
         ours, theirs = context.Pipe(duplex=False)
-        reader = context.Process(target=read_all, args=(left, theirs))
+        reader = context.Process(target=read_all, args=(left, listen, theirs))
         reader.start()
         theirs.close()
         running = ""
@@ -246,7 +368,7 @@ def answers(lines: Lines) -> Iterator[tuple[str, Answer]]:
                     running = ""
         reader.join()
         if running:
-            is_late = reader.exitcode == -signal.SIGALRM
+            is_late = reader.exitcode in (-signal.SIGALRM, -signal.SIGPROF)
             yield running, Answer(-1, "", False, "hang" if is_late else f"died with {reader.exitcode}", ALARM_S)
             del left[running]
 
@@ -260,39 +382,63 @@ def fault_of(found: Answer, usual: Answer) -> str:
     return "silent" if found.code == DONE and found.shown != usual.shown and not found.told else ""
 
 
+def count_mutations(lines: Lines, usual: Mapping[str, Answer], file: Path, count: int, listen: Listen) -> Counter[str]:
+    """Mutate a file of a run that many times, and count what the commands make of it."""
+    name, kept, counts = _name(file), file.read_bytes(), Counter[str]()
+    alike: dict[str, Answer] = {}
+    for number in range(count):
+        kind, changed = mutated(name, kept, number)
+        file.write_bytes(changed)
+        left = {command: line for command, line in lines.items() if command not in alike}
+        for command, found in [*answers(left, None if number else listen), *alike.items()]:
+            fault = fault_of(found, usual[command])
+            if fault == "hang":  # twice: a lock that the fork found taken is none
+                ((_, found),) = answers({command: lines[command]})
+                fault = fault_of(found, usual[command])
+            if not found.reads:
+                alike[command] = found
+            counts[fault or ("refused" if found.code else "answered")] += 1
+            if fault:
+                print(f"{name} {number}, {kind}, {command}: {fault} {found.fault}", flush=True)
+    file.write_bytes(kept)
+    print(f"{name}: {count} mutations, {_text(counts)}; not read by {', '.join(alike) or 'none'}", flush=True)
+    return counts
+
+
+def _name(file: Path) -> str:
+    return file.name if file.parent.name != ACCEPTANCE else f"{ACCEPTANCE}/{file.name}"
+
+
 def main(arguments: Sequence[str]) -> int:
     """Mutate the files of the run named and print what was found."""
     count = int(arguments[1]) if len(arguments) > 1 else 20
-    counts: dict[str, Counter[str]] = {}
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, derived_once() as forget:
         whole, run = Path(folder) / "whole", Path(folder) / "run"
         shutil.copytree(made_run(Path(folder) / "made") if arguments[0] == "made" else Path(arguments[0]), whole)
         shutil.copytree(whole, run)
         lines = commands(run, whole, Path(folder))
         for line in lines.values():
-            answer(*line, alarm_s=0)  # what is imported here is not imported in every process
+            answer(*line)  # what is imported here is not imported in every process
+        forget(run)
+        gc.collect()
+        gc.freeze()
         usual = dict(answers(lines))
         for name, found in usual.items():
             print(f"{name}: code {found.code}, {found.seconds:.1f} s {found.fault}", flush=True)
             assert not found.fault, name
-        files = sorted(str(path.relative_to(run)) for path in run.rglob("*") if path.is_file())
-        for name in arguments[2:] or [one for one in files if one != "report.html"]:
-            kept, counts[name] = (run / name).read_bytes(), Counter()
-            for number in range(count):
-                kind, changed = mutated(name, kept, number)
-                (run / name).write_bytes(changed)
-                for command, found in answers(lines):
-                    fault = fault_of(found, usual[command])
-                    if fault == "hang":  # twice: a busy machine, or a lock that the fork found taken, is none
-                        ((_, found),) = answers({command: lines[command]})
-                        fault = fault_of(found, usual[command])
-                    counts[name][fault or ("refused" if found.code else "answered")] += 1
-                    if fault:
-                        print(f"{name} {number}, {kind}, {command}: {fault} {found.fault}", flush=True)
-            (run / name).write_bytes(kept)
-            print(f"{name}: {count} mutations, {_text(counts[name])}", flush=True)
-    total: Counter[str] = sum(counts.values(), Counter())
-    print(f"all: {count * len(counts)} mutations, {_text(total)}")
+        files = sorted(_name(path) for path in run.rglob("*") if path.is_file())
+        wanted = arguments[2:] or [one for one in files if one != REPORT]
+
+        def listener(file: Path) -> Listen:
+            def listen() -> Reading:
+                forget(run)
+                return Reading(file)
+
+            return listen
+
+        found_counts = [count_mutations(lines, usual, run / name, count, listener(run / name)) for name in wanted]
+    total: Counter[str] = sum(found_counts, Counter())
+    print(f"all: {count * len(wanted)} mutations, {_text(total)}")
     return int(any(total[fault] for fault in FAULTS))
 
 

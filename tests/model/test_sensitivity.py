@@ -71,6 +71,54 @@ def test_break_even_draft_cost_leaves_a_speedup_of_one() -> None:
     assert break_even_draft_total_s(costs(1, t_verify_s=[1.5]), acceptance_iid(0.0, [1])).tolist() == [-0.5]
 
 
+@pytest.mark.parametrize(
+    ("t_verify_s", "t_overhead_s", "expected"),
+    [
+        (2.5, -0.5, 3.75),  # 6 - (2.5 + 0.25 - 0.5): as without a floor
+        (5.0, -4.0, 4.75),  # a free round would take 5: drafts of up to 3.75 are hidden in it, and 1 s more pays
+        (6.0, -4.0, 3.75),  # S is 1 as long as the verification hides the draft
+        (6.5, -4.0, -0.5),  # the verification alone is too long, whatever the rest saves
+    ],
+)
+def test_break_even_draft_cost_where_no_round_is_shorter_than_its_verification(
+    t_verify_s: float, t_overhead_s: float, expected: float
+) -> None:
+    """Omega T_decode is 6, pi Delta_2 is 1/4."""
+    found = costs(2, t_decode_s=2.0, t_verify_s=[t_verify_s], t_draft_catch_up_s=0.5, t_overhead_s=t_overhead_s)
+    accepted = replace(acceptance_iid(0.5, [2]), tokens_per_round=np.array([3.0]), full_acceptance=np.array([0.5]))
+    assert break_even_draft_total_s(found, accepted).tolist() == [expected]
+    at_s = [max(expected, 0.0) + more for more in (0.0, 0.25)]
+    at = [speedups(replace(found, t_draft_total_s=np.array([c])), accepted).item() for c in at_s]
+    assert at[0] == (1.0 if expected > 0 else 6 / 6.5)
+    assert at[1] < 1.0
+
+
+@settings(max_examples=60)
+@given(st.floats(0.2, 0.9), st.integers(1, 8), st.integers(1, 4), st.floats(0.5, 3.0), st.floats(-3.0, 1.0))
+def test_beyond_the_break_even_draft_cost_nothing_pays(
+    alpha: float, gamma: int, rows: int, verify_s: float, overhead_s: float
+) -> None:
+    found = costs(gamma, t_verify_s=[verify_s], t_draft_catch_up_s=0.1, t_overhead_s=overhead_s)
+    accepted = acceptance_iid(alpha, [gamma])
+    limit = float(break_even_draft_total_s(found, accepted, batch_size=rows).item())
+
+    def s(draft_s: float) -> float:
+        return float(speedups(replace(found, t_draft_total_s=np.array([draft_s])), accepted, batch_size=rows).item())
+
+    if limit >= 0:
+        assert s(limit) >= 1 - 1e-9
+    assert s(max(limit, 0.0) + 1e-6) < 1 or limit == pytest.approx(0, abs=2e-6)
+
+
+def test_nothing_but_the_verification_counts_where_a_round_takes_it_alone() -> None:
+    """alpha = 1/2, gamma = 2, T_decode = 1, T_verify = 2: Omega = 7/4, S = 7/8, Omega' = 2."""
+    found = sensitivities(0.5, costs(2, t_verify_s=[2.0], t_draft_catch_up_s=0.5, t_overhead_s=-1.0))
+    assert (found.per_t_draft_s.tolist(), found.per_t_verify_s.tolist()) == ([0.0], [-7 / 16])
+    assert (found.per_alpha.tolist(), found.per_t_decode_s.tolist()) == ([1.0], [7 / 8])
+    less = sensitivities(0.5, costs(2, t_verify_s=[2.0], t_draft_catch_up_s=0.5, t_overhead_s=-0.025))
+    assert (less.per_t_draft_s < 0).all()
+
+
 def test_leviathan_is_the_limit_of_free_verification() -> None:
     limits = speedup_limits(0.7, costs())
     omega = float(tokens_per_round_iid(0.7, 4))

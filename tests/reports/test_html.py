@@ -126,9 +126,12 @@ def test_names_are_text_never_markup(tmp_path: Path) -> None:
     [
         (
             {"p": {"target": 9_712_000, "draft": 2_430_000}},
-            "target embedded (9.71\u00a0M parameters), draft embedded (2.43",
+            "target embedded (9.71\u00a0M\u00a0parameters), draft embedded (2.43",
         ),
-        ({"p": {"target": 8_030_261_248, "draft": 0}}, "target embedded (8.03\u00a0B parameters), draft embedded "),
+        (
+            {"p": {"target": 8_030_261_248, "draft": 0}},
+            "target embedded (8.03\u00a0B\u00a0parameters), draft embedded ",
+        ),
         ({"p": {"target": None, "draft": True}}, "target embedded, draft embedded "),
         ({"q": {"target": 1}, "p": [1]}, "target embedded, draft embedded "),
         (["p"], "target embedded, draft embedded "),

@@ -27,6 +27,7 @@ from tests.reports.pages import Page, table_text
 from tests.reports.synthetic import GREEDY, ONE, Shape, a_record, build_run, curve, decode, predicted, recommended
 from tests.sweeps import made
 from tests.sweeps.analysis.test_decoded import run as decoded_run
+from tests.sweeps.analysis.test_warnings import collected
 from tests.sweeps.decoded import Batch, key
 from tests.sweeps.made import acceptance_frame, known
 from tests.sweeps.run.test_searched_cells import BASE, searched_run
@@ -274,7 +275,16 @@ def test_drift_is_that_of_what_was_taken(tmp_path: Path) -> None:
     """The later half of the blocks is half as slow again; taken at one pace, no arm would show it."""
     predict_run(searched_run(tmp_path, {arm: range(4) for arm in (*BASE, "verify:2")}, {}, {2: 1.5, 3: 1.5}))
     table = timing_table(read_report_data(tmp_path).timings, 0.9)
-    assert known(table).groups[0].rows[0].cells[0::5] == ["T_decode", "+50.0\u202f%"]
+    assert known(table).groups[0].rows[0].cells[0:6:5] == ["T_decode", "+50.0\u202f%"]
+
+
+def test_what_other_programs_did_beside_the_samples() -> None:
+    counted = {"wall_s": 5.0, "steal_s": 0.6, "pressure_s": 2.25, "disturbed": 3, "retaken": 4}
+    cell = collected(made.line("decode", [[1.0]] * 5, disturbance=counted), made.line("draft", [[1.0]] * 5))
+    table = known(timing_table([cell], 0.9))
+    shown = {row.cells[0]: row.cells[6:10] for row in table.groups[0].rows}
+    assert list(shown.values()) == [["3", "4", "12\u202f%", "45\u202f%"], ["0", "0", "–", "–"]]
+    assert table.columns[6:10] == ["disturbed", "retaken", "steal", "pressure"]
 
 
 NO_REPLAY = ("best_fixed_gamma", "over_best_fixed", "over_best_fixed_low", "speedup_predicted", "error", "error_low")

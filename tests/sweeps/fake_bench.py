@@ -21,9 +21,11 @@ from specgauge.bench.timing.blocks import BlockRecord, Status, TimingCell, first
 from specgauge.configs.schema import Config
 from specgauge.model.arms import Arm, arm_names
 from specgauge.sweeps.model_sizes import ModelSize, PairSizes
+from specgauge.sweeps.run.budget import Deadline
 from specgauge.sweeps.run.pair import PairRun
 from specgauge.sweeps.run.progress import Progress
-from specgauge.sweeps.run.session import Deadline, PairOutcome, Session
+from specgauge.sweeps.run.session import Session
+from specgauge.sweeps.store.outcomes import PairOutcome
 from tests.sweeps import decoded, made
 
 PROMPTS: list[Any] = [SimpleNamespace(text=f"text {number}", category=None) for number in range(10)]
@@ -78,10 +80,13 @@ class FakeEndToEnd:
         repetition: int,
         policies: Mapping[str, Any],
         window: int,
+        progress: Callable[[float], object],
+        spare_s: float,
     ) -> dict[str, Any]:
         (context,) = {len(prompt) for prompt in prompts}
         assert len(set(prompt_numbers)) == len(prompt_numbers) == len(prompts)
         assert window > 0
+        self.bench.spare_s.append(spare_s)
         found = {}
         for arm in arms:
             policy = policies.get(arm)
@@ -91,6 +96,7 @@ class FakeEndToEnd:
             )  # fmt: skip
             self.bench.before_decoding(asked)
             self.bench.decoded.append(asked)
+            progress(len(found) / len(arms))
             batch = decoded.Batch(
                 prompts=prompt_numbers,
                 repetition=repetition,
@@ -101,7 +107,9 @@ class FakeEndToEnd:
                 look_s=self.bench.look_s,
             )
             found[arm] = SimpleNamespace(
-                requests=tuple(decoded.Request(**row) for row in batch.requests(arm)),
+                requests=tuple(
+                    decoded.Request(**row | {"retaken_s": self.bench.retaken_s}) for row in batch.requests(arm)
+                ),
                 rounds=tuple(decoded.Round(**row) for row in batch.rounds(arm)),
             )
         return found
@@ -127,6 +135,10 @@ class FakeBench:
     """Batches decoded end to end, in order."""
     decoders: list[dict[str, Any]] = field(default_factory=list)
     """Temperature and options of each decoder that was made."""
+    spare_s: list[float] = field(default_factory=list)
+    """What decoding each batch again might take."""
+    retaken_s: float = 0.0
+    """What it took."""
     interleaves: bool = True
     """Whether the caches of all arms fit at once."""
     before_decoding: Callable[[Decoding], object] = lambda _: None
@@ -170,7 +182,8 @@ class FakeBench:
         if callable(target):
             target(), draft()
         self.recorded.append(len(texts))
-        return made.acceptance_frame(len(texts), 16)
+        frame = made.acceptance_frame(1 + max(text.prompt for text in texts), 16)
+        return frame[frame["prompt"].isin([text.prompt for text in texts])]
 
     def measure_cells(self, pair: Any, cells: Sequence[TimingCell], **options: Any) -> None:
         """As the real one: block by block, every arm of every cell, nothing that is recorded."""

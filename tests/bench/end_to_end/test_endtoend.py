@@ -28,12 +28,14 @@ from specgauge.bench.end_to_end.arm_runs import (
 from specgauge.bench.end_to_end.end_to_end import EndToEnd, shuffled
 from specgauge.bench.end_to_end.host_costs import HostCosts
 from specgauge.bench.models.pair import LoadedModel, LoadedPair
+from specgauge.bench.timing import neighbours
 from specgauge.configs.pairs import NgramConfig
 from specgauge.model.arms import adaptive_arm, end_to_end_arms
 from specgauge.model.policies.feedback import HeuristicPolicy
 from specgauge.model.policies.policy import FixedPolicy, GammaPolicy
 from specgauge.model.policies.stopping import RenewalCall, SvipPolicy
 from specgauge.model.sampling import SamplingSettings
+from specgauge.model.stats.disturbance import Disturbance
 from specgauge.sweeps.store.rows import columns
 from specgauge.sweeps.store.schema import DecodedKey, RequestRow, RoundRow
 from tests.bench.conftest import FakeClock, FakeDevice
@@ -367,3 +369,52 @@ def test_this_host_has_memory() -> None:
     free = free_bytes(torch.device("cpu"))
     assert free is None or free > 1 << 20
     assert free_bytes(torch.device("meta")) is None
+
+
+@pytest.mark.parametrize(
+    ("told", "spare_s", "expected"),
+    [
+        ((0,), 9.0, (0, 0, 0.0)),
+        ((1, 0), 9.0, (0, 1, 2.0)),
+        ((1, 1), 9.0, (1, 1, 2.0)),
+        ((1,), 1.5, (1, 0, 0.0)),
+    ],
+    ids=["calm", "calm the second time", "disturbed twice", "no seconds"],
+)
+def test_a_disturbed_batch_is_decoded_again(
+    pair: LoadedPair,
+    monkeypatch: pytest.MonkeyPatch,
+    told: tuple[int, ...],
+    spare_s: float,
+    expected: tuple[int, int, float],
+) -> None:
+    """Each takes 2 s, as it is told; the texts are the same whenever they are decoded."""
+    counts = iter(told)
+
+    def watched(work: Callable[[], Any]) -> tuple[Any, Disturbance]:
+        return work(), Disturbance(wall_s=2.0, processor_s=3.0, steal_s=0.5, disturbed=next(counts))
+
+    plainly = texts(_run(pair, DRAWN, "speculate:3"))
+    monkeypatch.setattr(neighbours, "watched_for_neighbours", watched)
+    bench = EndToEnd(pair, DRAWN, max_new_tokens=9, seed=0)
+    found = bench.run(["plain", "speculate:3"], PROMPTS, prompt_numbers=NUMBERS, repetition=0, spare_s=spare_s)
+    disturbed, retaken, retaken_s = expected
+    for request in (request for run in found.values() for request in run.requests):
+        figures = {one.name: getattr(request, one.name) for one in fields(Disturbance)}
+        assert Disturbance(**figures) == Disturbance(
+            wall_s=2.0, processor_s=3.0, steal_s=0.5, disturbed=disturbed, retaken=retaken, retaken_s=retaken_s
+        )
+    assert texts(found["speculate:3"]) == plainly
+    assert next(counts, None) is None
+
+
+def test_a_machine_that_is_busy_throughout_decodes_two_batches_again(
+    pair: LoadedPair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        neighbours, "watched_for_neighbours", lambda work: (work(), Disturbance(wall_s=1.0, disturbed=1))
+    )
+    bench = EndToEnd(pair, GREEDY, max_new_tokens=4, seed=0)
+    runs = [bench.run(["plain"], PROMPTS, prompt_numbers=NUMBERS, repetition=number)["plain"] for number in range(4)]
+    assert [[request.retaken for request in run.requests] for run in runs] == [[1] * 3, [1] * 3, [0] * 3, [0] * 3]
+    assert {request.disturbed for run in runs for request in run.requests} == {1}

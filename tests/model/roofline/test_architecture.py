@@ -9,20 +9,39 @@ from specgauge.model.roofline.architecture import architecture_from_config
 from tests.model.roofline_cases import shape, tiny_config
 
 PUBLISHED_PARAMETERS = {
+    "deepseek-v3": 671_026_404_352,
     "gemma-2-9b": 9_241_705_984,
+    "gemma-3-12b": 11_766_034_176,
+    "gemma-3-27b": 27_009_346_304,
+    "gpt-oss-120b": 116_829_156_672,
+    "gpt-oss-20b": 20_914_757_184,
     "llama-2-7b": 6_738_415_616,
+    "llama-3.1-405b": 405_853_388_800,
     "llama-3.1-70b": 70_553_706_496,
     "llama-3.1-8b": 8_030_261_248,
     "llama-3.2-1b": 1_235_814_400,
+    "llama-3.2-3b": 3_212_749_824,
     "mistral-7b": 7_241_732_096,
+    "mistral-small-24b": 23_572_403_200,
     "mixtral-8x7b": 46_702_792_704,
     "qwen2.5-0.5b": 494_032_768,
+    "qwen2.5-14b": 14_770_033_664,
+    "qwen2.5-32b": 32_763_876_352,
     "qwen2.5-72b": 72_706_203_648,
     "qwen2.5-7b": 7_615_616_512,
+    "qwen3-0.6b": 596_049_920,
+    "qwen3-1.7b": 1_720_574_976,
+    "qwen3-14b": 14_768_307_200,
+    "qwen3-235b-a22b": 235_093_634_560,
     "qwen3-30b-a3b": 30_532_122_624,
+    "qwen3-32b": 32_762_123_264,
+    "qwen3-4b": 4_022_468_096,
+    "qwen3-8b": 8_190_735_360,
     "smollm2-135m": 134_515_008,
     "tinyllama-1.1b": 1_100_048_384,
 }
+"""Of the model cards and safetensors headers; Gemma 3 without its image tower, DeepSeek-V3 without its extra layer for
+multi-token prediction, tied heads counted once."""
 QWEN2 = {"model_type": "qwen2", "sliding_window": 3, "use_sliding_window": True}
 OPT = {"model_type": "opt", "ffn_dim": 16, "max_position_embeddings": 9}
 
@@ -115,6 +134,7 @@ def test_a_text_config_inside_an_image_model_is_read() -> None:
         (tiny4(layer_types=["full_attention", "linear_attention", "full_attention", "full_attention"]), "layer_types"),
         (tiny4(layer_types=[]), "layer_types"),
         (tiny4(kv_lora_rank=512), "kv_lora_rank"),
+        (tiny4(model_type="deepseek_v3"), "kv_lora_rank"),
         (tiny4(model_type="mixtral", num_local_experts=2, num_experts_per_tok=3), "num_experts_per_tok"),
         (tiny4(model_type="qwen3"), "head_dim"),
         (tiny4(**OPT, word_embed_proj_dim=4), "word_embed_proj_dim"),
@@ -132,3 +152,23 @@ def test_a_misspelt_family_names_the_nearest_and_a_list_is_no_config() -> None:
         architecture_from_config(tiny4(model_type="lama"), name="m")
     with pytest.raises(ValueError, match=r"^m: .* got list$"):
         architecture_from_config([1], name="m")  # type: ignore[arg-type]
+
+
+def test_deepseek_v3_caches_one_latent_vector_for_all_heads() -> None:
+    """671 billion weights of which a token passes through 37 (arXiv 2412.19437), 576 numbers cached a layer."""
+    model = shape("deepseek-v3")
+    assert (model.latent_width, model.pair_width) == (512 + 64, 2 * 512 + 64)
+    attention = 7168 * 1536 + 1536 * 128 * 192 + 7168 * 576 + 512 * 128 * 256 + 128 * 128 * 7168
+    assert model.attention_parameters == attention
+    assert (model.dense_layers, model.sparse_layers, model.experts, model.experts_per_token) == (3, 58, 256, 8)
+    assert model.shared_parameters == model.expert_parameters == 3 * 7168 * 2048
+    assert round(model.matrix_parameters_per_token / 1e9, 1) == 36.6
+
+
+def test_a_draft_head_reads_the_embedding_of_its_target_and_knows_a_part_of_the_vocabulary() -> None:
+    config = tiny_config(num_hidden_layers=1, draft_vocab_size=5)
+    model = architecture_from_config(config, name="head")
+    attention = 2 * 8 * (8 + 2 * 4) + 8 * 8
+    assert (model.attention_parameters, model.fusion_parameters) == (attention, 3 * 8 * 8)
+    assert model.parameters == attention + 3 * 8 * 16 + 3 * 8 * 8 + 5 * 8 + 4 * 8
+    assert (model.embedding_parameters, model.head_parameters) == (10 * 8, 5 * 8)

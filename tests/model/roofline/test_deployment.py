@@ -1,8 +1,12 @@
 """What a device holds, what fits in its memory, and what is unknown."""
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
-from specgauge.model.roofline.deployment import Hardware, Precision, largest_batch, native_precision
+from specgauge.model.roofline.deployment import Hardware, Precision, largest_batch, precision_of
+from specgauge.model.roofline.quantization import quantization_from_config, quantized
 from tests.model.roofline_cases import HALF, deployed, round_machine, tiny
 
 
@@ -70,12 +74,64 @@ def test_heads_must_divide_over_the_devices(heads: int, tensor_parallel: int) ->
         deployed(model, round_machine(), tensor_parallel=tensor_parallel)
 
 
-def test_native_precision_is_the_configs_dtype() -> None:
+def test_the_dtype_is_the_configs_where_none_is_asked_for() -> None:
+    card = round_machine()
     with pytest.raises(ValueError, match=r"^kv_cache: expected one of float64, .*, got 'bf16'$"):
         Precision(weights="bfloat16", kv_cache="bf16", compute="bfloat16")
-    assert native_precision(tiny(dtype="bfloat16")) == HALF
-    assert native_precision(tiny(torch_dtype="torch.bfloat16")) == HALF
+    assert precision_of(tiny(dtype="bfloat16"), card) == HALF
+    assert precision_of(tiny(torch_dtype="torch.bfloat16"), card) == HALF
+    assert precision_of(tiny(), card, dtype="float16", kv_cache="float8") == Precision(
+        weights="float16", kv_cache="float8", compute="float16"
+    )
     with pytest.raises(ValueError, match=r"^tiny: weight dtype: expected one of .*, got nothing; "):
-        native_precision(tiny())
+        precision_of(tiny(), card)
     with pytest.raises(ValueError, match=r"^tiny: weight dtype: expected one of .*, got awq; "):
-        native_precision(tiny(dtype="bfloat16", quantization_config={"quant_method": "awq"}))
+        precision_of(tiny(dtype="bfloat16", quantization_config={"quant_method": "awq"}), card)
+
+
+@pytest.mark.parametrize(
+    ("config", "dtype", "bytes_per_weight"),
+    [
+        ({"quant_method": "gptq", "bits": 4, "group_size": 128}, "int4", 0.5 + 2.5 / 128),
+        ({"quant_method": "awq", "w_bit": 4}, "int4", 0.5),
+        ({"quant_method": "fp8", "weight_block_size": [128, 128]}, "float8", 1 + 4 / 128**2),
+        ({"quant_method": "fp8"}, "float8", 1.0),
+        ({"quant_method": "mxfp4"}, "int4", 0.5 + 1 / 32),
+        ({"quant_method": "bitsandbytes", "load_in_4bit": True}, "int4", 0.5 + 2.5 / 64),
+        ({"quant_method": "bitsandbytes", "load_in_8bit": True}, "int8", 1.0),
+        (
+            {
+                "quant_method": "compressed-tensors",
+                "config_groups": {"group_0": {"weights": {"num_bits": 8, "type": "float", "group_size": None}}},
+            },
+            "float8",
+            1.0,
+        ),
+    ],
+)
+def test_what_a_config_says_of_its_weights(config: dict[str, Any], dtype: str, bytes_per_weight: float) -> None:
+    stored = quantization_from_config(config)
+    assert (stored.method, stored.dtype) == (config["quant_method"], dtype)
+    assert stored.bytes_per_weight == bytes_per_weight
+
+
+def test_a_dtype_that_is_asked_for_means_plain_weights_whatever_the_config_says() -> None:
+    model = tiny(dtype="bfloat16", quantization_config={"quant_method": "fp8"})
+    eight = round_machine(peak_flops_per_s={"bfloat16": 1.0, "float8": 2.0})
+    assert precision_of(model, eight, dtype="bfloat16") == HALF
+    assert precision_of(model, eight).compute == "float8"
+    assert precision_of(model, round_machine()).compute == "bfloat16"  # no peak: multiplied in the plain dtype
+
+
+@pytest.mark.parametrize(("dtype", "group", "found"), [("int3", None, "'int3'"), ("int4", 0, "0")])
+def test_only_known_quantisations_can_be_asked_for(dtype: str, group: int | None, found: str) -> None:
+    with pytest.raises(ValueError, match=rf"^weights: expected .*, got {found}$"):
+        quantized(dtype, group)
+
+
+def test_weights_of_a_draft_that_is_part_of_its_target_take_no_room() -> None:
+    card = round_machine(memory_bytes=1e6)
+    target = deployed(tiny(), card)
+    own, part = (replace(target, shares_weights=shares) for shares in (False, True))
+    difference = int(largest_batch(target, draft=part, context=9)) - int(largest_batch(target, draft=own, context=9))
+    assert difference == pytest.approx(target.weight_bytes_held / (19 * 32), abs=1)

@@ -1,5 +1,7 @@
 """Bytes, FLOPs and seconds of a step against arithmetic by hand, and the roofline as a source of costs."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -7,16 +9,18 @@ from hypothesis import strategies as st
 
 from specgauge.model.costs import CostSource
 from specgauge.model.roofline.costs import RooflineCosts
+from specgauge.model.roofline.deployment import precision_of
+from specgauge.model.roofline.quantization import quantized
 from specgauge.model.roofline.step_time import (
     Efficiency,
     attention_imbalance,
     experts_touched,
-    roofline_bounds_s,
+    step_parts_s,
     step_time_s,
     step_work,
 )
 from specgauge.model.settings import Provenance
-from tests.model.roofline_cases import deployed, round_machine, tiny
+from tests.model.roofline_cases import HALF, deployed, round_machine, tiny
 
 # tiny: attention 2·8·(8+4) = 192 and feed-forward 3·8·16 = 384 a layer, head 80, norms 2·2·8 + 8 = 40
 TINY_MATRICES = 2 * (192 + 384) + 80
@@ -64,11 +68,61 @@ def test_two_devices_split_matrices_and_heads_and_send_a_ring() -> None:
     assert float(work.matrix_flops) == 6 * TINY_MATRICES
     # two all-reduces a layer, each sends 2·(2 − 1)/2 = 1 time the 6·8 numbers of 2 bytes
     assert float(work.sent_bytes) == 2 * 2 * 6 * 8 * 2
-    assert {name: float(bound) for name, bound in roofline_bounds_s(work, deployment).items()} == {
-        "memory": float(work.memory_bytes) / 1e3,
-        "arithmetic": float(work.flops) / 1e4,
-        "link": float(work.sent_bytes) / 1e2,
+    assert {name: float(seconds) for name, seconds in step_parts_s(work, deployment).items()} == {
+        "weights": float(work.weight_bytes) / 1e3,
+        "kv": float(work.kv_bytes) / 1e3,
+        "flops": float(work.matrix_flops) / 1e4 + float(work.attention_flops) / 1e4,
+        "launch": 0.0,
+        "all_reduce": float(work.sent_bytes) / 1e2,
     }
+
+
+def test_fitted_parts_add_up_to_the_step() -> None:
+    deployment = deployed("llama-3.1-8b", tensor_parallel=2)
+    fitted = Efficiency(bandwidth_fraction=0.9, flops_fraction=0.4, launch_s=1e-4, token_s=1e-6)
+    work = step_work(deployment, batch_size=[1, 300], context=1000, tokens=4)
+    parts = step_parts_s(work, deployment, fitted)
+    assert sum(parts.values()) == pytest.approx(step_time_s(work, deployment, fitted), rel=1e-12)
+    assert parts["launch"].tolist() == pytest.approx([32e-4 + 4e-6, 32e-4 + 1200e-6], rel=1e-12)
+
+
+def test_quantised_matrices_weigh_less_and_the_rest_stays_plain() -> None:
+    """Four bits and a share of a 2-byte scale for each weight of the layers; the head and vectors keep two bytes."""
+    machine = round_machine(peak_flops_per_s={"bfloat16": 1e4, "float8": 2e4})
+    plain = deployed(tiny(), machine)
+    four = replace(plain, precision=precision_of(tiny(), machine, dtype="bfloat16", quantization=quantized("int4", 32)))
+    matrices, rest = 2 * (192 + 384), 80 + 40 + 8
+    assert float(step_work(plain, batch_size=1, context=0).weight_bytes) == 2 * (matrices + rest)
+    assert float(step_work(four, batch_size=1, context=0).weight_bytes) == matrices * (0.5 + 2 / 32) + 2 * rest
+    eight = replace(plain, precision=precision_of(tiny(), machine, dtype="bfloat16", quantization=quantized("float8")))
+    parts = step_parts_s(step_work(eight, batch_size=1, context=4), eight)
+    work = step_work(plain, batch_size=1, context=4)
+    assert float(parts["flops"]) == float(work.matrix_flops) / 2e4 + float(work.attention_flops) / 1e4
+
+
+def test_only_experts_are_quantised_where_the_config_says_so() -> None:
+    oss = deployed("gpt-oss-20b", "h100-sxm")
+    stored = replace(oss, precision=precision_of(oss.architecture, oss.hardware))
+    experts = 24 * 32 * 3 * 2880 * 2880
+    assert oss.weight_bytes_held - stored.weight_bytes_held == experts * (2 - (0.5 + 1 / 32))
+    assert stored.precision.label == "int4 in groups of 32, experts only"
+    assert stored.precision.compute == "bfloat16"
+
+
+def test_latent_attention_reads_one_vector_for_all_heads() -> None:
+    model = deployed("deepseek-v3", "h200-sxm", tensor_parallel=8)
+    work = step_work(model, batch_size=2, context=99)
+    assert float(work.kv_bytes) == 2 * 100 * 61 * 576 * 2
+    assert float(work.attention_flops) == 2 * 100 * 61 * 2 * 16 * 1088
+    assert float(model.kv_bytes_held(100)) == 100 * 61 * 576 * 2
+
+
+def test_a_small_cache_dtype_halves_the_cache_alone() -> None:
+    machine = round_machine()
+    small = replace(deployed(tiny(), machine), precision=replace(HALF, kv_cache="float8"))
+    works = [step_work(each, batch_size=3, context=10) for each in (small, deployed(tiny(), machine))]
+    assert 2 * float(works[0].kv_bytes) == float(works[1].kv_bytes)
+    assert float(works[0].weight_bytes) == float(works[1].weight_bytes)
 
 
 def test_more_devices_than_key_value_heads_hold_copies() -> None:

@@ -72,9 +72,19 @@ def test_constant_times_and_acceptance_give_s_by_hand(tmp_path: Path) -> None:
         "speedup": {"value": exact(S[2]), "low": exact(S[2]), "high": exact(S[2])}, "p_gamma_best": 1.0,
         "speedup_predicted": {"value": exact(S[2]), "low": exact(S[2]), "high": exact(S[2])},
         "expected_loss": 0.0, "p_speculation_pays": 1.0, "t_overhead_s": None, "t_decode_s": 1.0,
-        "t_round_s": exact(T_ROUND_S[2]), "tokens_per_round": exact(OMEGA[2]),
+        "t_round_s": exact(T_ROUND_S[2]), "tokens_per_round": exact(OMEGA[2]), "whole_rounds": False,
         "reason": "P(S > 1) = 1.000 at gamma 2",
     }  # fmt: skip
+
+
+def test_a_chain_that_falls_costs_the_same_in_every_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """C(2) = 1/16 after C(1) = 1/8 is noise: C(2) counts as 1/8, and T_round is the sum of the row's own parts."""
+    monkeypatch.setattr(made, "marks", lambda arm, _: {"draft": [0.125, 0.0625, 0.375]}.get(arm, [1.25]))
+    run = write_run(tmp_path / "run", made.config(), {"greedy": acceptance_frame(10, 16)})
+    for row in predict(run).rows:
+        assert row["t_draft_total_s"] == {1: 0.125, 2: 0.125, 3: 0.375}[row["gamma"]]
+        parts_s = row["t_draft_total_s"] + row["full_acceptance"] * row["t_draft_catch_up_s"] + row["t_verify_s"]
+        assert row["t_round_s"] == exact(parts_s)
 
 
 def test_the_smallest_gamma_within_a_hundredth_is_recommended(tmp_path: Path) -> None:

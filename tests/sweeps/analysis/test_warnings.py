@@ -12,6 +12,7 @@ import pytest
 
 from specgauge.configs.canonical import short_hash
 from specgauge.model.arms import arm_names
+from specgauge.model.stats.disturbance import Disturbance
 from specgauge.sweeps.analysis.acceptance import recorded_texts
 from specgauge.sweeps.analysis.predictions import predict
 from specgauge.sweeps.analysis.timings import NOT_YET, UNMEASURED, CellTimings, collect_timings
@@ -132,6 +133,46 @@ def test_recorded_texts_know_prompts_contexts_and_shares() -> None:
     assert recorded_texts(acceptance_frame(3, 3)).repeated_share() is None
 
 
+def busy(*disturbances: Mapping[str, Any] | None, decoded: Sequence[Disturbance] = ()) -> list[str]:
+    """What is said of 20 samples of T_decode, five a block, each block disturbed as given."""
+    lines = [
+        parsed(made.line("decode", [[1.0]] * 5, block, **({} if own is None else own)))
+        for block, own in enumerate(disturbances)
+    ]
+    cells = collect_timings(plan_cells(CONFIG), CONFIG.grid.gamma, lines)
+    found = timing_warnings(CONFIG, "p", cells, decoded)
+    return [warning.message for warning in found if warning.code == "busy_machine"]
+
+
+QUIET: dict[str, Any] = {"disturbance": {"wall_s": 5.0, "steal_s": 0.0, "pressure_s": 0.5}}
+STOLEN: dict[str, Any] = {
+    "disturbance": {
+        "wall_s": 5.0, "processor_s": 5.0, "steal_s": 2.4, "pressure_s": 7.5, "disturbed": 3, "retaken": 4,
+    }
+}  # fmt: skip
+
+
+def test_a_busy_machine_is_told_with_what_the_system_says() -> None:
+    assert busy(QUIET, QUIET, QUIET, QUIET) == []
+    assert busy(QUIET, QUIET, QUIET, STOLEN) == [
+        "pair p: other programs took the processor during 15 % of 20 samples (worst batch size 1, context 64, argmax; "
+        "4 taken again, steal 12 %, pressure 45 %)"
+    ]
+    blocks = [Disturbance(wall_s=2.0, steal_s=0.5, retaken=1), Disturbance(wall_s=2.0, steal_s=0.5, disturbed=1)]
+    decoded = "in 1 of 2 blocks decoded end to end (1 taken again, steal 25 %)"
+    assert busy(QUIET, decoded=blocks) == [f"pair p: other programs took the processor {decoded}"]
+    (both,) = busy(STOLEN, decoded=blocks)
+    assert both.endswith(f"pressure 150 %, 1.00 processors used) and {decoded}")
+
+
+def test_samples_that_an_earlier_release_counted_as_disturbed_are_told() -> None:
+    assert busy(None, {"notes": {"disturbed": 4}}) == [
+        "pair p: other programs took the processor during 40 % of 10 samples (worst batch size 1, context 64, argmax; "
+        "0 taken again)"
+    ]
+    assert busy(None, {"notes": {"disturbed": "all"}}) == []
+
+
 STEADY: dict[str, Any] = {f"verify_{gamma}": (lambda index: 1.0) for gamma in (1, 2, 3)}
 NOISY: dict[str, Any] = {
     "verify_2": lambda index: 1.25 * (1 + 0.1 * (index % 2)),
@@ -226,7 +267,7 @@ FASTER = {
     "speedup_predicted": 0.9, "speedup_measured": 1.1, "speedup_measured_low": 1.05, "speedup_measured_high": 1.2,
 }  # fmt: skip
 TEXTS = {"texts_same": 10, "texts_tied": 3, "texts_differ": 0}
-AT_64 = {("p", "greedy, batch size 1, context 64"): "3 of 4 blocks left out: out of time"}
+AT_64 = {("p", "greedy, batch size 1, context 64"): "failed: RuntimeError: odd"}
 AT_65 = {("p", "greedy, batch size 1, context 65"): "oom: full"}
 
 
@@ -265,19 +306,6 @@ WORST = {
     "not_lossless": ([row(), row(lossless=False, why_not_lossless="acceptance is forced", sampling="t1")], {}),
 }
 """By code: rows and reasons, the worst one last."""
-
-
-@pytest.mark.parametrize(
-    ("reasons", "worst"),
-    [
-        (["3 of 4 blocks left out: time", "5 of 8 blocks left out: time"], 0),
-        (["1 of 4 blocks left out: time", "10 of 16 blocks left out: time"], 1),
-        (["3 of 4 blocks left out: time", "failed: OSError: 1 of 2 blocks left out"], 1),
-    ],
-)
-def test_the_cell_with_most_left_out_is_named(reasons: list[str], worst: int) -> None:
-    (found,) = decoding_warnings([], {("p", f"cell {at}"): why for at, why in enumerate(reasons)})
-    assert f"worst cell {worst}: {reasons[worst]}" in found.message
 
 
 def test_one_warning_a_kind_for_the_worst(snapshot: Callable[[str, str], None]) -> None:

@@ -46,8 +46,7 @@ def shown(
                 "62 of 264",
                 "67 of 264, about 9.8 min left",  # 7 steps in 21 s: 197 · 3 s
                 "164 of 264, about 1.9 min left",  # 104 steps in 121 s
-                "264 of 264",
-                "324 of 324",
+                "324 of 324",  # the longer a stage is, the rarer its lines: one in 14.1 s by now
             ],
             None,
         ),
@@ -67,8 +66,7 @@ def shown(
         (1000, 0, Limits(work_s=60.0), [(12, 4)], ["4 of 1000, about 48 s left"], None),  # the limit, not the pace
         (10, 0, NO_LIMITS, [(25, 4, 20.0)], ["4 of 10, about 8 s left"], None),  # what is set aside has no pace
         (80, 0, Limits(work_s=90.0, wall_s=100.0), [(80, 8, 40.0)], ["8 of 80, about 20 s left"], None),
-        # every cell gets its first block: 3 of 8 are decoded when no second is left
-        (80, 0, Limits(work_s=0.0, least=8), [(15, 3)], ["3 of 80, about 25 s left"], [(3, 8)]),
+        (80, 0, Limits(work_s=0.0), [(15, 3)], ["3 of 80, its time is up"], [(3, 3)]),
         (  # 8 blocks in 20 s, then a warm-up of 40 s that is no part of the 60 s of decoding; the last block runs over
             80, 10, Limits(work_s=60.0), [(20, 8), (80, 8, 40.0), (110, 1)],
             ["18 of 80, about 40 s left", "26 of 80, about 20 s left", "27 of 80, its time is up"],
@@ -120,3 +118,19 @@ def test_off_a_terminal_there_are_lines(capsys: pytest.CaptureFixture[str]) -> N
         assert isinstance(progress, Lines)
         progress.start("loading", total=1)
     assert capsys.readouterr().err == "loading …\n"
+
+
+def test_what_takes_long_moves_before_its_end() -> None:
+    stream, now = io.StringIO(), [0.0]
+    lines, bars = Lines(stream, now=lambda: now[0]), Bars(io.StringIO(), now=lambda: now[0])
+    for progress in (lines, bars):
+        now[0] = 0.0
+        progress.start("stage", total=4)
+        for second, part in ((5.0, 0.5), (10.0, 1.25), (11.0, 1.5)):
+            now[0] = second
+            progress.within(part)
+    (task,) = bars.drawn.tasks
+    assert (task.completed, task.total) == (1.5, 4)
+    bars.advance(2)
+    assert (task.completed, task.total) == (2, 4)
+    assert stream.getvalue().splitlines() == ["stage …", "stage: 1.2 of 4"]

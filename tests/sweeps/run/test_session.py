@@ -6,6 +6,7 @@ import json
 import math
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import ANY, MagicMock, Mock, call
@@ -17,13 +18,18 @@ from specgauge.bench.decoding.records import NonFiniteLogitsError
 from specgauge.configs.schema import Config
 from specgauge.exits import DONE, FAILED
 from specgauge.model.arms import arm_names
+from specgauge.reports.records import findings, read_report_data
 from specgauge.sweeps.model_sizes import PairSizes
 from specgauge.sweeps.plan import plan_cells
+from specgauge.sweeps.recommend import recommend
 from specgauge.sweeps.run import runner, session, worker
-from specgauge.sweeps.run.session import ALL_TOO_LARGE, OUT_OF_TIME, Deadline, PairOutcome, PairPrompts, timing_left_s
+from specgauge.sweeps.run.budget import Deadline, timing_left_s
+from specgauge.sweeps.run.session import ALL_TOO_LARGE, OUT_OF_TIME, PairPrompts
 from specgauge.sweeps.run.worker import work
 from specgauge.sweeps.store.checkpoint import Label
+from specgauge.sweeps.store.outcomes import ALL_MISSING, PairOutcome, keep_outcomes, read_outcomes
 from specgauge.sweeps.store.rundir import Run, acceptance_path, prompt_rows
+from specgauge.sweeps.store.schema import WarningRow
 from tests.sweeps import made
 from tests.sweeps.apart import pairs
 from tests.sweeps.fake_bench import PROMPTS, SIZES, FakeBench, OutOfMemoryError
@@ -58,7 +64,7 @@ def test_a_run_writes_every_file_and_prints_the_answer(
     assert [line.split()[:5] for line in out.splitlines()[2:3]] == [["1", "64", "speculate", "2", "1.15"]]
     assert out.splitlines()[-1] == f"report: {path / 'report.html'}"
     assert [line for line in err.splitlines() if line.endswith("…")] == [
-        "loading p …", "writing texts, p, greedy …", "acceptance, p, greedy …", "timing p …", "predicting …",
+        "loading p …", "acceptance, p, greedy …", "timing p …", "predicting …",
     ]  # fmt: skip
     before = (path / "cells.jsonl").read_bytes()
     bench.measured.clear()
@@ -100,14 +106,65 @@ def test_a_pair_that_cannot_be_loaded_loses_no_other(
     out, err = capsys.readouterr()
     assert "not measured: pair 'bad' target: cannot load 'x': no config.json" in err
     assert "\n    1      64  speculate" in out
-    assert "batch 1, context 64: unmeasured: not measured yet" in out
+    why = "pair 'bad' target: cannot load 'x': no config.json"
+    assert f"batch 1, context 64: refused: {why}" in out
     kept = [(row["code"], row["message"]) for row in Run.open(tmp_path / "run").warnings]
-    assert kept[0] == ("pair_refused", "not measured: pair 'bad' target: cannot load 'x': no config.json")
+    assert kept[0] == ("pair_refused", f"not measured: {why}")
+    (tmp_path / "run" / "recommendation.yaml").unlink()
+    derived = recommend(Run.open(tmp_path / "run"))
+    assert [row["code"] for row in derived.warnings].count("pair_refused") == 1
+    assert {row["reason"] for row in derived.entries if row["pair"] == "bad"} == {f"refused: {why}"}
+    assert not [row for row in derived.warnings if "run the same command again" in row["remedy"]]
     bench.load_error = {}
     assert run(tmp_path / "run", config) == 0
     assert sorted((row.pair, row.prompt) for row in prompt_rows(tmp_path / "run")) == [
         (pair, n) for pair in ("bad", "p") for n in range(10)
     ]
+
+
+def test_a_pair_that_nothing_can_be_measured_of_says_so_afterwards(tmp_path: Path, bench: FakeBench) -> None:
+    path, bench.load_error = tmp_path / "run", {"p": ValueError("pair 'p': no weights")}
+    with pytest.raises(ValueError, match="no weights"):
+        run(path)
+    found = recommend(Run.open(path))
+    assert {row["reason"] for row in found.entries} == {"refused: pair 'p': no weights"}
+    assert found.next_step == "put right what the warnings name; what is refused would be so again"
+    assert [(row.code, row.message) for row in findings(read_report_data(path), {})] == [
+        ("pair_refused", "Not measured: pair 'p': no weights.")
+    ]
+
+
+def test_texts_of_no_use_are_not_written_again_for_the_same_prompts_and_models(
+    tmp_path: Path, bench: FakeBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = sys.modules["specgauge.bench.decoding.plain"]
+    written = Mock(side_effect=plain.generate_plain)
+    monkeypatch.setattr(plain, "generate_plain", written)
+    bench.acceptance_error = ValueError("every text ended at its first token")
+    path, config = tmp_path / "run", made.config(grid=GRID, pairs=PAIRS)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="every text ended at its first token"):
+            run(path, config)
+    assert written.call_count == len(PAIRS)
+    bench.acceptance_error = None
+    monkeypatch.setattr(sys.modules["specgauge.bench.prompts"], "encode_prompts", lambda *_: [[7]] * 10)
+    assert run(path, config) == 0
+    assert not (path / "outcomes.json").exists()
+
+
+def test_what_is_known_of_a_pair_stays_while_it_is_not_begun(tmp_path: Path) -> None:
+    known = PairOutcome(bad_input="no weights", warnings=[WarningRow(code="a", message="b", remedy="c")])
+    keep_outcomes(tmp_path, {"p": known, "q": PairOutcome()})
+    keep_outcomes(tmp_path, {"p": PairOutcome(left_out=[ALL_MISSING]), "q": PairOutcome(left_out=[ALL_MISSING])})
+    assert read_outcomes(tmp_path) == {
+        "p": replace(known, left_out=[ALL_MISSING]), "q": PairOutcome(left_out=[ALL_MISSING]),
+    }  # fmt: skip
+    keep_outcomes(tmp_path, {"p": PairOutcome(), "q": PairOutcome()})
+    assert read_outcomes(tmp_path) == {}
+    for text, why in (('{"schema": 1}', "pairs: expected a mapping"), ('{"pairs": {"p": {"odd": 1}}}', "pairs.p")):
+        (tmp_path / "outcomes.json").write_text(text, encoding="utf-8")
+        with pytest.raises(ValueError, match=f"/outcomes.json, {why}"):
+            read_outcomes(tmp_path)
 
 
 def test_when_no_pair_can_be_loaded_that_is_the_error(
@@ -230,45 +287,49 @@ def test_the_rest_is_measured_and_decoded_by_the_sizes_that_the_models_files_tel
 
 
 @pytest.mark.parametrize("sequential", [False, True])
-def test_acceptance_that_is_begun_is_brought_to_its_end(
+def test_where_time_is_short_acceptance_is_recorded_of_fewer_prompts_and_the_next_run_goes_on(
     tmp_path: Path, bench: FakeBench, monkeypatch: pytest.MonkeyPatch, sequential: bool
 ) -> None:
-    """One model after the other, the texts of `b` are not written since those of `a` took all seconds."""
+    """Eight prompts are written at once; they take all seconds, so that nothing is begun under `b`."""
     plain = sys.modules["specgauge.bench.decoding.plain"]
     slowly = Mock(side_effect=plain.generate_plain)
     monkeypatch.setattr(plain, "generate_plain", slowly)
     config = made.config(grid=GRID, sampling=TWO, acceptance={"sequential": sequential})
     outcome = bench.measure_pair(tmp_path / "run", config, deadline=Deadline(1.0, now=lambda: 2.0 * slowly.call_count))
-    assert (len(bench.recorded), bench.measured) == (1, [])
+    assert (bench.recorded, bench.measured) == ([8], [])
     assert outcome.acceptance_reasons == {"b": OUT_OF_TIME}
-    assert outcome.left_out[0] == "acceptance under b"
+    assert set(outcome.left_out[:2]) == {"2 of 10 texts under a", "acceptance under b"}
+    assert Run.open(tmp_path / "run").acceptance_of("p", "a")["prompt"].nunique() == 8
+    bench.recorded.clear()
+    assert bench.measure_pair(tmp_path / "run", config).left_out == []
+    assert bench.recorded == ([2, 10] if sequential else [2, 8, 2])
+    whole = Run.open(tmp_path / "run").acceptance_of("p", "a")
+    assert whole[["prompt", "position"]].to_numpy().tolist() == [[n, t] for n in range(10) for t in range(16)]
     nothing = bench.measure_pair(tmp_path / "none", config, deadline=Deadline(0.0))
     assert nothing == PairOutcome(
         acceptance_reasons=dict.fromkeys("ab", OUT_OF_TIME), left_out=["whatever was missing"]
     )
 
 
-def test_timing_leaves_half_of_the_seconds_to_decoding(tmp_path: Path, bench: FakeBench) -> None:
+def test_timing_leaves_most_of_the_seconds_to_decoding(tmp_path: Path, bench: FakeBench) -> None:
     """Timing would take 132 s of 100, decoding 24."""
     config = made.config(grid=GRID, validate={"gamma": 2, "prompts": 2, "max_new_tokens": 6})
     deadline = Deadline(100.0, now=lambda: float(len(bench.measured) + len(bench.decoded)))
     outcome = bench.measure_pair(tmp_path / "run", config, deadline=deadline)
-    assert (len(bench.measured), outcome.left_out) == (50, ["blocks of timing"])
+    assert (len(bench.measured), outcome.left_out) == (40, ["blocks of timing"])
     assert len(bench.decoded) == 4 * (2 + 2 + 1 + 1)
 
 
 def test_decoding_stops_between_blocks(tmp_path: Path, bench: FakeBench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two prompts are two blocks at batch size 1 and one at 2; a block takes 4 s, there are 6 for two of them."""
+    """Two prompts are two blocks at batch size 1 and one at 2; a block takes 4 s, there are 9 for two of them."""
     monkeypatch.setattr("specgauge.sweeps.run.pair.TIMING_SHARE", 1.0)
     config = made.config(grid=GRID, validate={"gamma": 2, "prompts": 2, "max_new_tokens": 6, "max_seconds": None})
     timing_s = 4 * ARMS * 3
-    deadline = Deadline(timing_s + 6.0, now=lambda: float(len(bench.measured) + len(bench.decoded)))
+    deadline = Deadline(timing_s + 9.0, now=lambda: float(len(bench.measured) + len(bench.decoded)))
     outcome = bench.measure_pair(tmp_path / "run", config, deadline=deadline)
     assert len(bench.decoded) == 2 * 4
-    assert outcome.left_out == ["blocks of decoding end to end"]
-    reasons = [reason.split(maxsplit=1) for reason in outcome.validation_reasons.values()]
-    assert sum(int(left) for left, _ in reasons) == 2 + 2 + 1 + 1 - 2
-    assert all(reason.endswith(" blocks left out: limits.run_seconds is spent") for _, reason in reasons)
+    assert outcome.left_out == ["4 of 6 blocks of decoding end to end (most of greedy, batch size 1, context 65)"]
+    assert outcome.validation_reasons == {}
 
 
 def test_a_pairs_own_threads_are_in_use_and_noted(
@@ -316,7 +377,7 @@ def test_the_seconds_are_those_of_all_pairs_and_the_answer_says_what_was_left_ou
     config = made.config(grid=GRID, pairs=PAIRS, limits={"run_seconds": 100})
     assert run(tmp_path / "run", config) == DONE
     assert len(bench.measured) == 100
-    left_out = [f"pair {pair}: its share of limits.run_seconds left no time for: blocks of timing" for pair in "pq"]
+    left_out = ["no time was left for pair p: blocks of timing; pair q: blocks of timing"]
     assert warnings(tmp_path / "run", "out_of_time") == left_out
     out = capsys.readouterr().out
     assert left_out[0] in out
@@ -352,7 +413,7 @@ def test_workers_are_told_the_seconds_that_are_left_and_none_is_started_for_noth
         DONE if seconds else FAILED
     )
     assert started == told
-    assert len(warnings(tmp_path / "run", "out_of_time")) == (0 if seconds else 2)
+    assert len(warnings(tmp_path / "run", "out_of_time")) == (0 if seconds else 1)
     assert bool(bench.loaded) == (seconds > 0)
 
 

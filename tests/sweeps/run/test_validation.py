@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -12,10 +13,13 @@ import pytest
 
 from specgauge.configs.fields import LARGEST_REPETITIONS as AGAIN
 from specgauge.configs.schema import Config
+from specgauge.sweeps.plan import plan_cells
 from specgauge.sweeps.run import runner
+from specgauge.sweeps.run.budget import Deadline
 from specgauge.sweeps.run.progress import Limits, Progress, Stage
 from specgauge.sweeps.run.session import Session
 from specgauge.sweeps.run.validation import Validation, batches, neighbours, validation_cells
+from specgauge.sweeps.store.outcomes import PairOutcome
 from specgauge.sweeps.store.rundir import Run
 from specgauge.sweeps.store.schema import DecodedKey
 from specgauge.sweeps.store.tables import DecodedLog, read_decoded
@@ -63,12 +67,22 @@ def decode(
     path: Path, made_of: Config | None = None, recommended: Mapping[DecodedKey, int | None] | None = None
 ) -> tuple[dict[str, str], Heard]:
     """Why cells were not decoded, by their labels, and what was heard."""
+    outcome, heard = decoded_in(path, made_of or config(), recommended=recommended)
+    return outcome.validation_reasons, heard
+
+
+def decoded_in(
+    path: Path,
+    made_of: Config,
+    deadline: Deadline | None = None,
+    recommended: Mapping[DecodedKey, int | None] | None = None,
+) -> tuple[PairOutcome, Heard]:
     heard = Heard()
-    with made.begin(path, made_of or config()) as run:
-        session = Session(run, run.config.pairs[0], [], heard)
+    with made.begin(path, made_of) as run:
+        session = Session(run, run.config.pairs[0], [], heard, deadline=deadline)
         setattr(session.prompts, "at", ten_prompts)  # noqa: B010
         Validation(session).decode(FakeBench().load_pair(session.pair), recommended or {})
-    return session.outcome.validation_reasons, heard
+    return session.outcome, heard
 
 
 @contextmanager
@@ -322,21 +336,21 @@ def test_no_more_prompts_than_there_are_or_are_asked_for(
     assert heard.stage.done == blocks
 
 
-def test_when_time_is_out_every_cell_has_its_first_block(tmp_path: Path, bench: FakeBench) -> None:
-    """A block takes over 15 s: after one of each of four cells 30 s are long gone."""
-    reasons, heard = decode(tmp_path / "run", config(max_seconds=30))
-    assert Counter(point for point, _ in blocks_of(bench)) == dict.fromkeys(POINTS, 1)
-    assert reasons == {
-        f"greedy, batch size {batch_size}, context {context}": f"{left} blocks left out: validate.max_seconds is spent"
-        for batch_size, left in ((1, "3 of 4"), (2, "1 of 2"))
-        for context in (64, 65)
-    }
-    assert heard.said == ["pair p: validate.max_seconds is spent, 8 of 12 blocks left out"]
-    assert heard.stage.limits.least == 4
-    bench.decoded.clear()
-    again, _ = decode(tmp_path / "run", config(max_seconds=30))
-    assert bench.decoded == []
-    assert again == reasons
+@pytest.mark.parametrize(("limit_s", "blocks", "points"), [(100, 12, 4), (30, 7, 4), (11, 2, 2), (3, 1, 1)])
+def test_no_block_is_begun_that_should_not_fit(
+    tmp_path: Path, bench: FakeBench, limit_s: float, blocks: int, points: int
+) -> None:
+    """By the clock a block takes 4 s, of which the first is known only when it is over; cells share the loss alike."""
+    made_of = config(max_seconds=limit_s)
+    with made.begin(tmp_path / "run", made_of) as run:
+        for cell in plan_cells(made_of):
+            made.record_blocks(run.journal, cell, "decode", 3, 1.0, 1)
+    outcome, _ = decoded_in(tmp_path / "run", made_of, Deadline(now=lambda: float(len(bench.decoded))))
+    found = Counter(point for point, _ in blocks_of(bench))
+    assert (found.total(), len(found), outcome.validation_reasons) == (blocks, points, {})
+    told = [(f"{12 - blocks} of 12 blocks of decoding end to end (most of greedy", "validate.max_seconds)")]
+    said = [(text.partition(",")[0], text.rpartition("; ")[2]) for text in outcome.left_out]
+    assert said == (told if blocks < 12 else [])
 
 
 def test_seconds_count_over_interruptions(tmp_path: Path, bench: FakeBench) -> None:
@@ -344,12 +358,12 @@ def test_seconds_count_over_interruptions(tmp_path: Path, bench: FakeBench) -> N
     made_of = config(batch_size=1, context=64, max_seconds=42)
     with interrupted(bench, after=len(ARMS)):
         decode(tmp_path / "run", made_of)
-    reasons, heard = decode(tmp_path / "run", made_of)
-    assert (DecodedLog(tmp_path / "run").blocks(key()), heard.stage.limits) == (
-        3,
-        Limits(work_s=42 - 41.875 / 2, least=1),
-    )
-    assert reasons == {"greedy, batch size 1, context 64": "1 of 4 blocks left out: validate.max_seconds is spent"}
+    clock = Deadline(now=lambda: 41.875 / 2 / len(ARMS) * len(bench.decoded))
+    outcome, heard = decoded_in(tmp_path / "run", made_of, clock)
+    assert (DecodedLog(tmp_path / "run").blocks(key()), heard.stage.limits) == (2, Limits(wall_s=42 - 41.875 / 2))
+    assert outcome.left_out == [
+        "2 of 4 blocks of decoding end to end (most of greedy, batch size 1, context 64; validate.max_seconds)"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -398,3 +412,17 @@ def test_the_first_blocks_of_every_cell_have_them(limit: int, tmp_path: Path, be
     requests, _ = read_decoded(tmp_path / "run")
     found = {point: sorted(rows["arm"]) for point, rows in requests.groupby(["start_context", "block"])}
     assert found == {(s, block): sorted(ARMS if block < limit else FEW) for s in (64, 65) for block in range(4)}
+
+
+def test_decoding_again_comes_out_of_a_third_of_the_seconds_of_a_cell(tmp_path: Path, bench: FakeBench) -> None:
+    """Four cells of 300 s each; what a block was decoded again for is no longer there for the next."""
+    bench.retaken_s = 8.0
+    decode(tmp_path / "run", config(max_seconds=1200))
+    spare_s: dict[tuple[int, int], list[float]] = {}
+    for (point, _), left_s in zip(blocks_of(bench), bench.spare_s, strict=True):
+        spare_s.setdefault(point, []).append(left_s)
+    blocks = {1: [100.0, 92.0, 84.0, 76.0], 2: [100.0, 92.0]}
+    assert spare_s == {point: pytest.approx(blocks[point[0]]) for point in POINTS}
+    bench.spare_s.clear()
+    decode(tmp_path / "unlimited", config(max_seconds=None))
+    assert set(bench.spare_s) == {math.inf}

@@ -22,10 +22,10 @@ from specgauge.exits import FAILED
 from specgauge.sweeps.analysis.predictions import predict
 from specgauge.sweeps.plan import Cell, plan_cells
 from specgauge.sweeps.run import runner, worker
-from specgauge.sweeps.run.session import PairOutcome
 from specgauge.sweeps.run.worker import measure_apart, work
 from specgauge.sweeps.store.checkpoint import MARK, Checkpoint, Label, read_checkpoint
 from specgauge.sweeps.store.files import StorageError
+from specgauge.sweeps.store.outcomes import PairOutcome
 from specgauge.sweeps.store.rundir import Run
 from specgauge.sweeps.store.tables import read_decoded
 from tests.sweeps import made
@@ -349,9 +349,8 @@ def test_sampling_settings_are_marked(tmp_path: Path, seen: Calls) -> None:
     run(tmp_path, TWO)
     expected: Calls = [("load_pair", {"stage": "loading p"})]
     for name in "ab":
-        checkpoint = {"kind": "acceptance", "name": name}
-        expected += [("generate_plain", {"stage": f"writing texts, p, {name}", **checkpoint})] * 2
-        expected += [("pair_acceptance", {"stage": f"acceptance, p, {name}", **checkpoint})]
+        mark = {"stage": f"acceptance, p, {name}", "kind": "acceptance", "name": name}
+        expected += [("generate_plain", mark), ("pair_acceptance", mark)] * 2
     for name in "ab":
         stage = f"rejected drafts, p, {name}"
         expected += [("measure_rollouts", {"stage": stage, "kind": "rejected drafts", "name": name})]

@@ -81,7 +81,7 @@ def test_another_config_is_refused_and_the_field_named(path: Path, changes: dict
 
 
 def effort(**changes: Any) -> dict[str, Any]:
-    return {"bootstrap_replicates": 50, **changes}
+    return {"bootstrap_replicates": 200, **changes}
 
 
 def test_other_effort_is_taken_over(path: Path) -> None:
@@ -216,7 +216,7 @@ def test_lines_come_back_as_written(tmp_path: Path) -> None:
     assert (line.first_call_s, line.notes, line.config) == (0.75, {"hot": True}, CONFIG)
     assert set(json.loads(path.read_text())) == {
         "schema", "config", "cell", "axes", "arm", "block", "status", "reason", "samples_s", "first_call_s",
-        "warmup_s", "device_s", "at", "notes", "checksum",
+        "warmup_s", "device_s", "at", "notes", "disturbance", "checksum",
     }  # fmt: skip
 
 

@@ -1,0 +1,185 @@
+"""γ by batch size: the decision at every measured batch size, and between them from the costs interpolated.
+
+    gamma_schedule({1: known, 4: other}, undecided=OFF, confidence=.9)    # ranges from 1 to the largest, without gaps
+
+Between two measured batch sizes every cost of a round lies on a line over the batch size, as weights plus cache do, and
+what decoding end to end found S to be over its prediction goes geometrically from one to the other; at both ends the
+answer is exactly the run's. The decision is then taken as everywhere (`specgauge.model.decision`). Below the smallest
+measured batch size its γ goes on; beyond the largest nothing is known and nothing is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from itertools import groupby, pairwise
+from typing import Any, Final, Literal
+
+import numpy as np
+
+from specgauge.model.acceptance.acceptance import Acceptance
+from specgauge.model.costs import RoundCosts
+from specgauge.model.decision import SpeedupEstimate, Verdict, summarise
+from specgauge.model.settings import Provenance
+from specgauge.model.speedup import speedups
+
+OFF: Final = "off"
+RECOMMENDED: Final = "gamma"
+Undecided = Literal["off", "gamma"] | int
+"""What is written where the decision is open: no drafts, the γ that would be recommended, or a γ of one's own."""
+EVALUATED = 64
+"""Batch sizes between two measured ones at which the decision is taken; where it changes, at those between too."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GammaRange:
+    """Batch sizes, both ends included, that take one γ; 0 is plain decoding."""
+
+    first: int
+    last: int
+    gamma: int
+    verdict: Verdict
+    reason: str
+    """Of the decision at one of them, a measured one where there is any."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnownPoint:
+    """A batch size whose costs were measured: they and the acceptance, (1 + R, G), and S from all evidence."""
+
+    costs: RoundCosts
+    acceptance: Acceptance
+    estimate: SpeedupEstimate
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Answer:
+    gamma: int
+    verdict: Verdict
+    reason: str
+    is_measured: bool
+
+    @property
+    def key(self) -> tuple[int, Verdict]:
+        """What batch sizes of one range have in common."""
+        return self.gamma, self.verdict
+
+
+def gamma_schedule(
+    points: Mapping[int, KnownPoint], *, undecided: Undecided, confidence: float
+) -> tuple[GammaRange, ...]:
+    """Ranges of batch sizes from 1 to the largest of `points`, without gaps.
+
+    Args:
+        points: by batch size, at least one.
+        undecided: what is written where the decision is open.
+        confidence: of the intervals.
+
+    Raises:
+        ValueError: a γ for undecided batch sizes that was not measured.
+    """
+    sizes = sorted(points)
+    answers = {size: answer(points[size].estimate, undecided) for size in sizes}
+    for low, high in pairwise(sizes):
+        answers |= _answers_between(points, low, high, answers, undecided=undecided, confidence=confidence)
+    answers.setdefault(1, replace(answers[sizes[0]], is_measured=False))
+    return _ranges(answers)
+
+
+def answer(estimate: SpeedupEstimate, undecided: Undecided, *, is_measured: bool = True) -> _Answer:
+    """The γ of one batch size; ValueError as `gamma_schedule`."""
+    decision = estimate.decision
+    gamma = estimate.recommended_gamma if decision.verdict == "speculate" else 0
+    if decision.verdict == "undecided" and undecided != OFF:
+        gamma = estimate.recommended_gamma if undecided == RECOMMENDED else int(undecided)
+        if gamma not in estimate.gammas:
+            known = ", ".join(map(str, estimate.gammas.tolist()))
+            raise ValueError(
+                f"undecided: expected {OFF}, {RECOMMENDED} or a gamma that was measured, {known}, got {gamma}"
+            )
+    return _Answer(gamma=gamma, verdict=decision.verdict, reason=decision.reason, is_measured=is_measured)
+
+
+def _answers_between(
+    points: Mapping[int, KnownPoint],
+    low: int,
+    high: int,
+    ends: Mapping[int, _Answer],
+    *,
+    undecided: Undecided,
+    confidence: float,
+) -> dict[int, _Answer]:
+    """The answers at enough batch sizes between two measured ones to know where they change."""
+    shared = np.intersect1d(points[low].estimate.gammas, points[high].estimate.gammas).tolist()
+    if high - low < 2 or not shared:  # what lies between is then as the lower one
+        return {}
+    between = _interpolation(points[low], points[high], low, high, shared, confidence)
+    found = {low: ends[low], high: ends[high]}
+
+    def take(size: int) -> _Answer:
+        if size not in found:
+            found[size] = answer(between(size), undecided, is_measured=False)
+        return found[size]
+
+    grid = np.unique(np.linspace(low, high, min(high - low, EVALUATED) + 1).round().astype(int)).tolist()
+    for first, last in pairwise(grid):
+        before, after = first, last
+        if take(first).key != take(last).key:
+            while after - before > 1:
+                middle = (before + after) // 2
+                before, after = (middle, after) if take(middle).key == take(before).key else (before, middle)
+    return found
+
+
+def _interpolation(
+    first: KnownPoint, second: KnownPoint, low: int, high: int, gammas: list[int], confidence: float
+) -> Callable[[int], SpeedupEstimate]:
+    """S and the decision at a batch size between two measured ones, at the γ that both know."""
+    ends = [_of_gammas(point, gammas) for point in (first, second)]
+    moved = [
+        _all_evidence(point) / speedups(point.costs, point.acceptance, batch_size=size)
+        for point, size in zip(ends, (low, high), strict=True)
+    ]
+
+    def between(size: int) -> SpeedupEstimate:
+        share = (size - low) / (high - low)
+        costs = interpolated(ends[0].costs, ends[1].costs, share)
+        predicted = speedups(costs, ends[0].acceptance, batch_size=size)
+        return summarise(predicted * moved[0] ** (1 - share) * moved[1] ** share, gammas, confidence=confidence)
+
+    return between
+
+
+def _of_gammas(point: KnownPoint, gammas: list[int]) -> KnownPoint:
+    columns = [point.estimate.gammas.tolist().index(gamma) for gamma in gammas]
+    chosen = replace(
+        point.estimate, speedup=point.estimate.speedup[columns], replicates=point.estimate.replicates[:, columns]
+    )
+    return KnownPoint(costs=point.costs.only(gammas), acceptance=point.acceptance.only(gammas), estimate=chosen)
+
+
+def _all_evidence(point: KnownPoint) -> Any:
+    """(1 + R, G) S, the estimate first."""
+    return np.concatenate([np.atleast_2d(point.estimate.speedup), point.estimate.replicates])
+
+
+def interpolated(first: RoundCosts, second: RoundCosts, share: float) -> RoundCosts:
+    """Costs on the line from one batch size to another, all fields alike; a field that one lacks stays unknown."""
+    values: dict[str, Any] = {}
+    for field in fields(RoundCosts):
+        one, other = getattr(first, field.name), getattr(second, field.name)
+        if field.name not in ("gammas", "provenance"):
+            values[field.name] = None if one is None or other is None else (1 - share) * one + share * other
+    weakest = np.maximum(np.maximum(first.provenance, second.provenance), int(Provenance.INTERPOLATED))
+    return replace(first, provenance=weakest, **values)
+
+
+def _ranges(answers: Mapping[int, _Answer]) -> tuple[GammaRange, ...]:
+    """Neighbours with the same answer as one range; what lies between two that were asked is as the lower one."""
+    runs = [list(group) for _, group in groupby(sorted(answers), key=lambda size: answers[size].key)]
+    ends = [*(run[0] - 1 for run in runs[1:]), runs[-1][-1]]
+    found = []
+    for run, last in zip(runs, ends, strict=True):
+        told = next((answers[size] for size in run if answers[size].is_measured), answers[run[0]])
+        found.append(GammaRange(first=run[0], last=last, gamma=told.gamma, verdict=told.verdict, reason=told.reason))
+    return tuple(found)
