@@ -26,15 +26,12 @@ DERIVED_FROM = "derived_from"
 _SHOWN = 3
 
 
-def write_answers(
-    path: Path, recommendations: Sequence[Any], warnings: Sequence[Any], trust: Mapping[str, Any] | None = None
-) -> None:
+def write_answers(path: Path, recommendations: Sequence[Any], warnings: Sequence[Any], **more: Any) -> None:
     """Write recommendation.yaml after all other files; StorageError where the disk refuses, the older one stays.
 
-    trust: its level and reasons, which readers take from the rest.
+    more: what stands before them: how far to trust them, how large the models are.
     """
-    content: dict[str, Any] = {} if trust is None else {"trust": dict(trust)}
-    content |= {"recommendations": list(recommendations), "warnings": list(warnings)}
+    content = {**more, "recommendations": list(recommendations), "warnings": list(warnings)}
     write_mapping(path / RECOMMENDATION, {**content, DERIVED_FROM: _hashes(path, content)})
 
 
