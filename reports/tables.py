@@ -6,7 +6,7 @@ Output: `Table`s of plain text for the template, which escapes it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
@@ -262,11 +262,7 @@ def category_table(acceptance: Sequence[AcceptanceCurve], to_use: Iterable[int])
         ("category", lambda group: UNKNOWN if group.group is None else str(group.group)),
         ("prompts", lambda group: str(group.prompts)),
     ]
-    for gamma in gammas:
-        columns += [
-            (f"Ω(γ\u00a0=\u00a0{gamma})", lambda group, at=gamma: number(_of_gamma(group, at)[0])),
-            ("interval", lambda group, at=gamma: interval(*_of_gamma(group, at)[1:])),
-        ]
+    columns += [column for gamma in gammas for column in _omega_columns(gamma)]
     groups = [
         RowGroup(
             heading=setting_heading(one.setting, {*common, "mode"}),
@@ -278,6 +274,16 @@ def category_table(acceptance: Sequence[AcceptanceCurve], to_use: Iterable[int])
         for one in shown
     ]
     return Table(columns=[title for title, _ in columns], groups=groups)
+
+
+def _omega_columns(gamma: int) -> Columns[GroupAcceptance]:
+    def text(group: GroupAcceptance) -> str:
+        return number(_of_gamma(group, gamma)[0])
+
+    def ends(group: GroupAcceptance) -> str:
+        return interval(*_of_gamma(group, gamma)[1:])
+
+    return [(f"Ω(γ\u00a0=\u00a0{gamma})", text), ("interval", ends)]
 
 
 def _of_gamma(group: GroupAcceptance, gamma: int) -> tuple[float | None, float | None, float | None]:
@@ -330,9 +336,8 @@ def broken_table(cells: Sequence[CellTimings]) -> Table | None:
     rows = []
     for one in cells:
         missing: dict[tuple[str, str], list[str]] = {}
-        for arm in one.arms.values():
-            if arm.status != "ok":
-                missing.setdefault((arm.status, arm.reason), []).append(_arm_words(arm.arm))
+        for arm, status, reason in _without_number(one):
+            missing.setdefault((status, reason), []).append(arm)
         for (status, reason), names in missing.items():
             which = "every arm" if len(names) == len(one.arms) else ", ".join(names)
             rows.append(Row(cells=[_cell_words(one.cell, cells), status, which, reason or UNKNOWN]))
@@ -344,6 +349,14 @@ def broken_table(cells: Sequence[CellTimings]) -> Table | None:
         words=frozenset(range(4)),
         wide=frozenset({2, 3}),
     )
+
+
+def _without_number(cell: CellTimings) -> Iterator[tuple[str, str, str]]:
+    """Arms without a number, each with its status and the reason; of another program's runs, rounds by γ."""
+    if cell.is_apart:
+        yield from ((f"γ = {gamma}", *cell.trouble(gamma)) for gamma in cell.gammas if cell.trouble(gamma)[0] != "ok")
+        return
+    yield from ((_arm_words(arm.arm), arm.status, arm.reason) for arm in cell.arms.values() if arm.status != "ok")
 
 
 def _arm_words(arm: str) -> str:
