@@ -9,6 +9,7 @@ import gc
 import resource
 import sys
 from collections.abc import Iterable
+from pathlib import Path
 
 import torch
 
@@ -46,3 +47,18 @@ def distinct_devices(devices: Iterable[torch.device]) -> tuple[torch.device, ...
     for device in devices:
         found.setdefault((device.type, device.index or 0), device)
     return tuple(found.values())
+
+
+def free_bytes(device: torch.device) -> int | None:
+    """Bytes that may still be taken: on CUDA what the driver and torch's own pool have, on a host what Linux says."""
+    if device.type == "cuda":
+        unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return int(torch.cuda.mem_get_info(device)[0]) + unused
+    if device.type != "cpu":
+        return None
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        (available,) = (int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, ValueError):
+        return None
+    return available * 1024

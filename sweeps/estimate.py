@@ -16,14 +16,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specgauge.configs.pairs import ModelConfig
 from specgauge.configs.schema import check_context, check_prompt_tokens
 from specgauge.configs.variants import GridPoint
 from specgauge.model.arms import BASELINES, GENERATE, OF_PLAIN, PREFILL_BLOCKS
-from specgauge.sweeps.model_sizes import ModelSize, PairSizes
+from specgauge.sweeps.model_sizes import ModelSize, PairSizes, has_gpu
 from specgauge.sweeps.plan import Cell, chains, decoded_points, decoded_tokens, measured_points, planned_pairs
 from specgauge.sweeps.run.progress import size_text
 
@@ -74,8 +73,7 @@ class AssumedMachine:
 
 def assumed_machine(spec: ModelConfig, threads: int | None) -> AssumedMachine:
     """What a model's time is estimated on: a GPU where it is asked for or the driver shows one, else this CPU."""
-    has_gpu = Path("/proc/driver/nvidia/gpus").is_dir()
-    if spec.device.startswith("cuda") or (spec.device == "auto" and has_gpu):
+    if spec.device.startswith("cuda") or (spec.device == "auto" and has_gpu()):
         return AssumedMachine(name="a GPU", bytes_per_s=1e12, flops_per_s=50e12, launch_s=0.5e-3)
     cores = threads or os.cpu_count() or 1
     return AssumedMachine(

@@ -75,7 +75,9 @@ class Recording:
         missing, name = self._missing(), f"pair {self._pair.name!r}"
         if not missing:
             return
-        load = partial(load_model, reach=reach(self._config, self._pair.name))
+        load = partial(
+            load_model, reach=reach(self._config, self._pair.name), cpu_dtype=self._session.cpu_dtype.get("dtype")
+        )
         load_target = partial(load, self._pair.target, role="target", name=f"{name} target")
         load_draft = partial(load, spec, role="draft", name=f"{name} draft")
 
