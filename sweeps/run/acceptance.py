@@ -26,7 +26,8 @@ from specgauge.model.settings import Setting
 from specgauge.sweeps.model_sizes import model_folder
 from specgauge.sweeps.plan import reach, settings_of
 from specgauge.sweeps.run.budget import ACCEPTANCE_SHARE, WRITING_SHARE, Deadline
-from specgauge.sweeps.run.session import OUT_OF_TIME, Session
+from specgauge.sweeps.run.session import Session
+from specgauge.sweeps.store.outcomes import OUT_OF_TIME
 from specgauge.sweeps.store.rundir import ROLLOUTS, acceptance_path
 from specgauge.sweeps.store.tables import add_acceptance, add_rollouts, has_rollouts, recorded_numbers, texts_left_out
 

@@ -22,10 +22,10 @@ from specgauge.sweeps.plan import chains, reach, settings_of
 from specgauge.sweeps.run.acceptance import Recording
 from specgauge.sweeps.run.budget import TIMING_SHARE, timing_left_s
 from specgauge.sweeps.run.progress import Limits
-from specgauge.sweeps.run.session import ALL_TOO_LARGE, OUT_OF_TIME, Session
+from specgauge.sweeps.run.session import ALL_TOO_LARGE, Session
 from specgauge.sweeps.run.timing import BlockLog, OutOfTimeError, search_objectives
 from specgauge.sweeps.run.validation import Validation
-from specgauge.sweeps.store.outcomes import ALL_MISSING, PairOutcome
+from specgauge.sweeps.store.outcomes import ALL_MISSING, OUT_OF_TIME, PairOutcome
 from specgauge.sweeps.store.rundir import ENVIRONMENT, Run, read_environment
 
 if TYPE_CHECKING:
@@ -186,10 +186,14 @@ class PairRun:
             "seed": self.config.seed,
             "progress": lambda _arm: self.progress.advance(),
         }
+        if not self.config.grid.is_searched:
+            sizes = sorted({cell.batch_size for cell in cells})
+            for batch_size, own in zip(sizes, self.log.until.shares(len(sizes)), strict=True):
+                self.log.until = own
+                with suppress(OutOfTimeError):
+                    measure_cells(loaded, cells, batch_sizes=[batch_size], **options)
+            return
         with suppress(OutOfTimeError):
-            if not self.config.grid.is_searched:
-                measure_cells(loaded, cells, **options)
-                return
             from specgauge.bench.timing.adaptive import measure_adaptively
 
             questions = search_objectives(Run.open(self.session.run.path), self.pair.name, self.session.fitting)

@@ -18,7 +18,7 @@ from specgauge.model.arms import arm_names
 from specgauge.sweeps.estimate import over_memory
 from specgauge.sweeps.model_sizes import read_pair_sizes
 from specgauge.sweeps.plan import Cell, plan_cells
-from specgauge.sweeps.run.budget import RUN_SECONDS, Deadline
+from specgauge.sweeps.run.budget import Deadline
 from specgauge.sweeps.run.progress import Progress
 from specgauge.sweeps.store.checkpoint import Checkpoint, Kind, Label
 from specgauge.sweeps.store.files import StorageError, write_text_atomically
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from specgauge.bench.timing.blocks import Status
     from specgauge.configs.pairs import PairConfig
 
-OUT_OF_TIME = f"left out: {RUN_SECONDS} is spent"
 ALL_TOO_LARGE = "skipped: every cell is over limits.memory"
 
 

@@ -200,8 +200,9 @@ class FakeBench:
             for arm in arms
             if any(block.status != "ok" for block in journal.blocks(cell.cell_id, arm).values())
         }
+        sizes = options.get("batch_sizes") or {cell.batch_size for cell in cells}
         for cell, block, arm in product(cells, range(options["precision"].min_blocks), arms):
-            if cell.cell_id in given_up or block in journal.blocks(cell.cell_id, arm):
+            if cell.batch_size not in sizes or cell.cell_id in given_up or block in journal.blocks(cell.cell_id, arm):
                 continue
             point, record = (cell.batch_size, cell.context), partial(BlockRecord, cell_id=cell.cell_id)
             error = self.fails_at.get(point)
