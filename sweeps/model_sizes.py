@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 Role = Literal["target", "draft"]
 DTYPE_BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
 _STORED = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
+DRIVERS = ("/proc/driver/nvidia/gpus", "/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
 _LAYER = re.compile(r"\.(\d+)\.")
 EMBEDDED = Path(__file__).parent.parent / "bench" / "embedded"
 
@@ -209,8 +210,8 @@ def is_on_cpu(spec: ModelConfig) -> bool:
 
 
 def has_gpu() -> bool:
-    """Whether NVIDIA's driver shows a device."""
-    return Path("/proc/driver/nvidia/gpus").is_dir() or Path("/dev/nvidiactl").exists()
+    """Whether a driver that torch's CUDA builds use shows a device: NVIDIA's, AMD's, or that of Windows below Linux."""
+    return any(Path(name).exists() for name in DRIVERS)
 
 
 def _dtype(spec: ModelConfig, inner: Mapping[str, Any], config: Mapping[str, Any], stored: str | None) -> str | None:
