@@ -6,14 +6,17 @@ config.json's fields in `configs/shapes/`.  Both come out as plain data that the
     Hardware(**load_hardware("a100-80gb-sxm").plain())
     architecture_from_config(load_shape("llama-3.1-8b"), name="llama-3.1-8b")
 
-A user's own entry (such as `python -m specgauge.bench.probe` prints) or config.json is named by its path instead.
+A user's own entry (such as `python -m specgauge.bench.probe` prints) or config.json is named by its path instead, a
+model of the hub by its id where its config.json is in the local cache.  An entry may carry a calibration: what measured
+times say of its peaks, and how far the times so predicted are off.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
 
@@ -55,6 +58,62 @@ class Peaks(Section):
     int4: Quantity | None = None
 
 
+_Error = Annotated[float, Field(ge=0)]
+
+
+class CalibrationError(Section):
+    """How far times are predicted by fits that had not seen them."""
+
+    held_out: Literal["batch_size", "context", "tokens", "target", "row"]
+    """What was left out of the fit together, each value of it in turn."""
+    mean: _Error
+    """Mean absolute relative error of a time, a fraction."""
+    worst: _Error
+    decode: _Error
+    """Root mean square of log(predicted / measured) of T_decode."""
+    verify: _Error
+    """The same of T_verify."""
+    ratio: _Error
+    """The same of T_verify / T_decode."""
+
+
+class CalibrationEntry(Section):
+    """What measured steps say of a device and its software (`specgauge plan --calibrate … --out FILE` writes it)."""
+
+    bandwidth_fraction: Annotated[float, Field(gt=0)]
+    """Share of the memory bandwidth that is reached."""
+    flops_fraction: Annotated[float, Field(gt=0)]
+    """Share of the peak FLOP rates that is reached."""
+    launch_s: _Error
+    """Fixed seconds of one layer."""
+    t_overhead_s: float | None = None
+    """Epsilon, the rest of a round; null where the table has no measured speed-ups."""
+    not_identified: list[str]
+    """Fitted numbers that the steps hardly depend on, or that are at their bound."""
+    steps: Annotated[int, Field(gt=0)]
+    """Measured times it was fitted to."""
+    targets: list[Annotated[str, Field(min_length=1)]]
+    """Shapes whose steps they are."""
+    tensor_parallel: list[Annotated[int, Field(gt=0)]]
+    batch_sizes: list[Annotated[int, Field(gt=0)]]
+    """Smallest and largest."""
+    contexts: list[Annotated[int, Field(ge=0)]]
+    """Smallest and largest."""
+    tokens: list[Annotated[int, Field(gt=0)]]
+    """Smallest and largest number fed to a sequence."""
+    same_target: CalibrationError | None = None
+    """For the shapes above; null where there is nothing to leave out."""
+    other_target: CalibrationError | None = None
+    """For other shapes; null where there is one shape only."""
+    draft_error: _Error | None = None
+    """Root mean square of log(predicted / measured) of C(gamma), drafts' times, to which nothing was fitted; null where
+    the table has none of a known shape."""
+    source: Annotated[str, Field(min_length=1)]
+    """Where the times are from."""
+    command: Annotated[str, Field(min_length=1)]
+    """What fitted it."""
+
+
 class HardwareEntry(Section):
     """One device; null is unknown."""
 
@@ -67,10 +126,19 @@ class HardwareEntry(Section):
     multiprocessors: Count | None
     """Streaming multiprocessors or compute units; null on a CPU."""
     peak_flops_per_s: Peaks
+    calibration: CalibrationEntry | None = None
+    """Null: nothing is known but the data sheet."""
+
+    @property
+    def is_probed(self) -> bool:
+        """Whether its peaks were measured here instead of read in a data sheet."""
+        bandwidth = self.memory_bandwidth_bytes_per_s
+        return bandwidth is not None and bandwidth.source.startswith("specgauge.bench.probe")
 
     def plain(self) -> dict[str, Any]:
         """Values without their sources, by the field names of `specgauge.model.roofline.deployment.Hardware`."""
-        numbers = {name: getattr(self, name) for name in type(self).model_fields if name not in ("name", "description")}
+        others = ("name", "description", "calibration")
+        numbers = {name: getattr(self, name) for name in type(self).model_fields if name not in others}
         peaks: Peaks = numbers.pop("peak_flops_per_s")
         return {
             "name": self.name,
@@ -102,12 +170,13 @@ def load_hardware(source: str | Path) -> HardwareEntry:
 
 
 def load_shape(source: str | Path) -> dict[str, Any]:
-    """Fields of a config.json: a shipped shape by name, a JSON file, or a folder that holds a config.json.
+    """Fields of a config.json: a shipped shape by name, a JSON file, a folder that holds a config.json, or the id of a
+    model whose config.json is in the local hub cache; nothing is downloaded.
 
     Raises:
         ConfigError: an unknown name (and the nearest), or a file that is not a JSON mapping.
     """
-    path = _find(source, SHAPES, "model shape")
+    path = _cached(source) or _find(source, SHAPES, "model shape")
     if path.is_dir():
         path = _find(path / "config.json", SHAPES, "model shape")
     text = config_text(path)
@@ -120,6 +189,27 @@ def load_shape(source: str | Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ConfigError(f"{path}: expected the mapping of a transformers config.json, got {shown(value)}")
     return value
+
+
+def _cached(source: str | Path) -> Path | None:
+    """The config.json of a hub id that is no path here; ConfigError where the cache does not have it."""
+    name = str(source)
+    if not re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", name, flags=re.ASCII) or Path(name).exists():
+        return None
+    from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError
+
+    try:
+        found = try_to_load_from_cache(name, "config.json")
+    except HFValidationError:
+        return None
+    if isinstance(found, str):
+        return Path(found)
+    near = did_you_mean(name.rpartition("/")[2], SHAPES)
+    raise ConfigError(
+        f"model shape: expected a file that exists or a hub id with its config.json in the local cache, got "
+        f"{name!r}{near}; download it with `hf download {name} config.json`"
+    )
 
 
 def _find(source: str | Path, shipped: dict[str, Path], what: str) -> Path:

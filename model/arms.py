@@ -1,6 +1,7 @@
 """The arms of a cell: what is timed (decode, draft, verify, …) and what is decoded end to end, text <-> `Arm`.
 
 decode, draft, draft_catch_up, verify:γ    the costs of a round; a lookup has nothing to catch up with
+round:γ                                    a whole round, as a serving engine shows it; timed by nothing here
 prefill_target, prefill_draft              timed beside them; no part of a round's speed-up
 plain, loop, generate                      baselines: our plain loop, the speculative loop at γ = 0, transformers'
 speculate:γ                                the decoder at γ
@@ -22,13 +23,22 @@ from functools import cache
 DRAFT_ARMS = ("draft", "draft_catch_up", "prefill_draft")
 """Timed arms that run the draft; all others run the target, those that speculate both."""
 PREFILL_ARMS = ("prefill_target", "prefill_draft")
+APART = "apart"
+"""The note of a block that was timed apart from those of other arms, as one run of a serving engine is."""
 PREFILL_BLOCKS = 5
 """Blocks in which a prefill is timed at most, one sample each: it is long, and does not enter a round's speed-up."""
 PLAIN, LOOP, GENERATE = "plain", "loop", "generate"
 OF_PLAIN = (LOOP, GENERATE)
 """What plain decoding itself is held against."""
 BASELINES = (PLAIN, *OF_PLAIN)
-TIMED = {"decode": "", "draft": "", "draft_catch_up": "", "verify": "gamma", **dict.fromkeys(PREFILL_ARMS, "")}
+TIMED = {
+    "decode": "",
+    "draft": "",
+    "draft_catch_up": "",
+    "verify": "gamma",
+    "round": "gamma",
+    **dict.fromkeys(PREFILL_ARMS, ""),
+}
 """The kinds of arms that are timed, each with what follows its colon."""
 DECODED = {**dict.fromkeys(BASELINES, ""), "speculate": "gamma", "adaptive": "policy"}
 """Those that are decoded end to end."""
@@ -87,6 +97,11 @@ def verify_gammas(arms: Iterable[str]) -> tuple[int, ...]:
     """γ of those of some arms that time a verification, rising."""
     parsed = [Arm.parse(arm) for arm in arms]
     return tuple(sorted(arm.gamma for arm in parsed if arm.kind == "verify" and arm.gamma is not None))
+
+
+def round_arm(gamma: int) -> str:
+    """The arm of whole rounds of `gamma` drafts."""
+    return str(Arm(kind="round", gamma=int(gamma)))
 
 
 def speculate_arm(gamma: int) -> str:

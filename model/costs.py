@@ -95,13 +95,16 @@ class RoundCosts:
     t_overhead_s: FloatArray | None = None
     """(…, G), or what broadcasts to it: epsilon, below 0 where the rest was timed slowly; None where no decoder has
     measured it: it then counts as 0, and a speed-up is optimistic."""
+    t_round_s: FloatArray | None = None
+    """(…, G) rounds timed whole, as a serving engine shows them, epsilon in them: then they are T_round, and parts may
+    be NaN; NaN where a round has its parts alone, None where every round has."""
     provenance: IntArray
-    """(…, G), or what broadcasts to it: `Provenance` of decode, draft and verify, the weakest of them."""
+    """(…, G), or what broadcasts to it: `Provenance` of the round and of decode, the weakest of them."""
 
     @property
     def is_optimistic(self) -> bool:
-        """Whether epsilon is unknown."""
-        return self.t_overhead_s is None
+        """Whether epsilon is unknown of some round."""
+        return self.t_overhead_s is None and (self.t_round_s is None or not bool(np.isfinite(self.t_round_s).all()))
 
     def only(self, gammas: ArrayLike) -> RoundCosts:
         """The same for some of its gammas, in their order; ValueError for another gamma."""
@@ -116,6 +119,7 @@ class RoundCosts:
             t_draft_total_s=chosen(self.t_draft_total_s),
             t_verify_s=chosen(self.t_verify_s),
             t_overhead_s=None if self.t_overhead_s is None else chosen(self.t_overhead_s),
+            t_round_s=None if self.t_round_s is None else chosen(self.t_round_s),
             provenance=np.broadcast_to(self.provenance, self.t_verify_s.shape)[..., columns],
         )
 
@@ -127,6 +131,7 @@ def measured_costs(
     t_draft_marks_s: FloatArray,
     t_verify_s: FloatArray,
     t_draft_two_tokens_s: FloatArray | None = None,
+    t_round_s: FloatArray | None = None,
 ) -> RoundCosts:
     """Costs from the medians of what was timed, (…) leading; the one place where noise in them is put right.
 
@@ -139,6 +144,7 @@ def measured_costs(
         t_draft_marks_s: (…, M) C(1) … C(M).
         t_verify_s: (…, G).
         t_draft_two_tokens_s: (…); None where no draft catches up.
+        t_round_s: (…, G); None where no round was timed whole.
     """
     drafts = np.atleast_1d(whole_numbers("gammas", gammas, minimum=1))
     chain_s = np.maximum.accumulate(t_draft_marks_s, axis=-1)
@@ -149,6 +155,7 @@ def measured_costs(
         t_draft_total_s=chain_s[..., drafts - 1],
         t_verify_s=t_verify_s,
         t_draft_catch_up_s=catch_up_s,
+        t_round_s=t_round_s,
         provenance=np.full(drafts.size, int(Provenance.MEASURED)),
     )
 
@@ -179,7 +186,7 @@ class CostTable:
     """(B, S), NaN where a part was not measured."""
 
     def costs(self, batch_size: ArrayLike, context: ArrayLike, gammas: ArrayLike) -> RoundCosts:
-        """As `CostSource.costs`; Delta_2 is 0 if no cell has it."""
+        """As `CostSource.costs`; Delta_2 is 0 if no cell has it, and parts are NaN where rounds were timed whole."""
         rows = whole_numbers("batch_size", batch_size, minimum=1)
         context_array = whole_numbers("context", context, minimum=0)
         drafts = np.atleast_1d(whole_numbers("gammas", gammas, minimum=1))
@@ -191,8 +198,15 @@ class CostTable:
             shape=shape,
         )
         decode, decode_from = points.surface("t_decode_s", self.cells.t_decode_s)
-        draft_total, draft_from = points.chain(drafts)
-        verify, verify_from = points.verify(drafts)
+        whole = None
+        if self.cells.t_round_s is not None:
+            whole, whole_from = points.by_gamma("t_round_s", self.cells.t_round_s, drafts)
+            draft_total = verify = np.full(whole.shape, np.nan)
+            rounds_from = whole_from
+        else:
+            draft_total, draft_from = points.chain(drafts)
+            verify, verify_from = points.by_gamma("t_verify_s", self.cells.t_verify_s, drafts)
+            rounds_from = np.maximum(draft_from, verify_from)
         catch_up = np.zeros(shape)
         measured = self.cells.t_draft_catch_up_s
         if measured is not None and np.any(np.isfinite(measured)):
@@ -203,7 +217,8 @@ class CostTable:
             t_draft_total_s=draft_total,
             t_verify_s=verify,
             t_draft_catch_up_s=catch_up,
-            provenance=np.maximum(np.maximum(decode_from[..., np.newaxis], draft_from), verify_from),
+            t_round_s=whole,
+            provenance=np.maximum(decode_from[..., np.newaxis], rounds_from),
         )
 
 
@@ -220,13 +235,15 @@ def cost_table(name: str, cells: Mapping[Point, RoundCosts]) -> CostTable:
     deepest = max(int(costs.gammas.max()) for costs in cells.values())
     shape = (batch_sizes.size, contexts.size)
     decode, catch_up = np.full(shape, np.nan), np.full(shape, np.nan)
-    chain, verify = np.full((*shape, deepest), np.nan), np.full((*shape, deepest), np.nan)
+    chain, verify, whole = (np.full((*shape, deepest), np.nan) for _ in range(3))
     for point, costs in cells.items():
         at = int(np.searchsorted(batch_sizes, point.batch_size)), int(np.searchsorted(contexts, point.context))
         where, columns = f"{name}, batch {point.batch_size}, context {point.context}", costs.gammas - 1
         decode[at] = _known_times_s(f"{where}: t_decode_s", costs.t_decode_s, above_0=True)
         chain[at][columns] = _known_times_s(f"{where}: t_draft_total_s", costs.t_draft_total_s)
         verify[at][columns] = _known_times_s(f"{where}: t_verify_s", costs.t_verify_s, above_0=True)
+        if costs.t_round_s is not None:
+            whole[at][columns] = _known_times_s(f"{where}: t_round_s", costs.t_round_s, above_0=True)
         if costs.t_draft_catch_up_s is not None:
             catch_up[at] = _known_times_s(f"{where}: t_draft_catch_up_s", costs.t_draft_catch_up_s)
     return CostTable(
@@ -239,6 +256,7 @@ def cost_table(name: str, cells: Mapping[Point, RoundCosts]) -> CostTable:
             t_draft_total_s=chain,
             t_verify_s=verify,
             t_draft_catch_up_s=catch_up,
+            t_round_s=whole if np.any(np.isfinite(whole)) else None,
             provenance=_ALL_MEASURED[0],
         ),
     )
@@ -299,9 +317,9 @@ class _Points:
         origin = np.full(none.shape, int(Provenance.MEASURED))
         return self._on_lines(nodes, np.concatenate([none, seconds]), np.concatenate([origin, trust]), drafts)
 
-    def verify(self, drafts: IntArray) -> tuple[FloatArray, IntArray]:
-        """T_verify of every gamma, (…, G): measured gammas as they are, others on lines between them, assumed."""
-        measured, seconds, trust = self._surfaces("t_verify_s", self.table.cells.t_verify_s)
+    def by_gamma(self, name: str, values: FloatArray, drafts: IntArray) -> tuple[FloatArray, IntArray]:
+        """T_verify or T_round of every gamma, (…, G): measured ones as they are, others on lines between, assumed."""
+        measured, seconds, trust = self._surfaces(name, values)
         found, origin = self._on_lines(measured, seconds, trust, drafts)
         return found, np.where(np.isin(drafts, measured), origin, int(Provenance.ASSUMED))
 

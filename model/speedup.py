@@ -5,9 +5,10 @@
     S(gamma)     = Omega(gamma) * T_decode / T_round      gamma = 0 is plain decoding, S = 1
 
 A_i is survival, C the draft chain, Delta_2 the catch-up after a full round, pi the probability that a round follows
-one in which some row accepted everything.  No round is shorter than its verification: an epsilon below 0, which a fit
-gives where the costs were timed slowly, takes away at most C + pi * Delta_2.  These are computed nowhere else;
-`round_times_s` and `speedups` take `RoundCosts` and `Acceptance`, the others plain arrays.  Everything broadcasts.
+one in which some row accepted everything.  A round that was timed whole is T_round as it is.  No round is shorter than
+its verification: an epsilon below 0, which a fit gives where the costs were timed slowly, takes away at most
+C + pi * Delta_2.  These are computed nowhere else; `round_times_s` and `speedups` take `RoundCosts` and `Acceptance`,
+the others plain arrays.  Everything broadcasts.
 
     >>> omega = tokens_per_round_iid(0.8, 5)
     >>> t_round = round_time_s(t_draft_total_s=5 * 0.001614, t_verify_s=0.04108)
@@ -169,8 +170,10 @@ def round_times_s(costs: RoundCosts, acceptance: Acceptance, *, batch_size: Arra
     if costs.t_draft_catch_up_s is not None:
         rows = whole_numbers("batch_size", batch_size, minimum=1)[..., np.newaxis]
         follows = _catch_up_probability(np.clip(acceptance.full_acceptance, 0.0, 1.0), rows)
-        catch_up_s = follows * costs.t_draft_catch_up_s[..., np.newaxis]
-    return _positive(_round_time_s(costs.t_draft_total_s, catch_up_s, costs.t_verify_s, costs.t_overhead_s))
+        delta_s = np.asarray(costs.t_draft_catch_up_s)[..., np.newaxis]
+        catch_up_s = np.where(delta_s == 0, 0.0, follows * delta_s)  # 0 whatever A_gamma, known or not
+    parts = costs.t_draft_total_s, catch_up_s, costs.t_verify_s, costs.t_overhead_s
+    return _positive(_round_time_s(*parts, costs.t_round_s))
 
 
 def is_verification_alone(costs: RoundCosts, acceptance: Acceptance, *, batch_size: ArrayLike = 1) -> BoolArray:
@@ -203,7 +206,10 @@ def round_times_by_drafts_s(costs: RoundCosts) -> FloatArray:
     if overhead is not None:  # that of one draft for none
         overhead = np.broadcast_to(overhead, costs.t_verify_s.shape)
         overhead = np.concatenate([overhead[..., :1], overhead], axis=-1)
-    return _positive(_round_time_s(draft, None, verify, overhead))
+    whole = costs.t_round_s
+    if whole is not None:  # of no drafts nothing is known whole
+        whole = np.concatenate([np.full_like(decode, np.nan), whole], axis=-1)
+    return _positive(_round_time_s(draft, None, verify, overhead, whole))
 
 
 def with_overhead_s(t_costs_s: ArrayLike, t_verify_s: ArrayLike, t_overhead_s: ArrayLike | None) -> FloatArray:
@@ -225,12 +231,19 @@ def _catch_up_probability(full: FloatArray, rows: IntArray) -> FloatArray:
 
 
 def _round_time_s(
-    draft_s: FloatArray, catch_up_s: FloatArray | None, verify_s: FloatArray, overhead_s: FloatArray | None
+    draft_s: FloatArray,
+    catch_up_s: FloatArray | None,
+    verify_s: FloatArray,
+    overhead_s: FloatArray | None,
+    whole_s: FloatArray | None = None,
 ) -> FloatArray:
     costs_s = draft_s + verify_s
     if catch_up_s is not None:
         costs_s = costs_s + catch_up_s
-    return _with_overhead_s(costs_s, verify_s, overhead_s)
+    from_parts_s = _with_overhead_s(costs_s, verify_s, overhead_s)
+    if whole_s is None:
+        return from_parts_s
+    return np.asarray(np.where(np.isnan(whole_s), from_parts_s, whole_s), dtype=np.float64)
 
 
 def _with_overhead_s(costs_s: FloatArray, verify_s: FloatArray, overhead_s: FloatArray | None) -> FloatArray:

@@ -346,6 +346,11 @@ class ScatterPoint:
     """What it is and its two figures."""
 
 
+def scatter_is_cut(points: Sequence[ScatterPoint]) -> bool:
+    """Whether an interval goes on beyond the axes."""
+    return is_cut([end for point in points for end in (*point.x_ends, *point.y_ends)], scatter_domain(points))
+
+
 def is_open(shape: int) -> bool:
     """Whether the markers of a shape are hollow: those of every second round."""
     return shape // 4 % 2 == 1
@@ -362,6 +367,7 @@ def draw_scatter(axes: Axes, points: Sequence[ScatterPoint]) -> Hover:
     """The diagonal, where a figure was predicted as it was measured, and the points with their intervals."""
     hover: Hover = {}
     low, high = scatter_domain(points)
+    axes.set(xlim=(low, high), ylim=(low, high))
     axes.plot([low, high], [low, high], color=COLOURS["ink"], linestyle=DASHED, linewidth=1.5, gid="plain")
     for point in points:
         colour, gid = point.style.colour, f"{'open' if is_open(point.shape) else 'dots'} {point.style.role}"
@@ -369,10 +375,14 @@ def draw_scatter(axes: Axes, points: Sequence[ScatterPoint]) -> Hover:
         _draw_intervals(axes, [point.x], [point.y_ends], colour, vertical=True)
         _draw_markers(axes, [point.x], [point.y], colour, marker(point.shape), gid, 8)
         hover.setdefault(gid, []).append(point.words)
-    axes.set(xlim=(low, high), ylim=(low, high))
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(_round_ticks())
     return hover
+
+
+def is_cut(ends: Iterable[float | None], limits: tuple[float, float]) -> bool:
+    """Whether an end of an interval lies beyond an axis's limits."""
+    return any(end is not None and not limits[0] <= end <= limits[1] for end in ends)
 
 
 def _domain(values: list[float], lows: list[float], highs: list[float], longest: float) -> tuple[float, float]:
@@ -443,12 +453,23 @@ def _draw_markers(axes: Axes, x: Values, y: Values, colour: str, shape: str, gid
 
 
 def _draw_intervals(axes: Axes, across: Sequence[float], ends: Sequence[Ends], colour: str, *, vertical: bool) -> None:
-    """Bars with a cap at each end that the axes show, where both ends are known."""
-    known = [(at, low, high) for at, (low, high) in zip(across, ends, strict=True) if None not in (low, high)]
+    """Bars where both ends are known, with a cap at each end, or an arrow where it lies beyond the axis's limits."""
+    both = zip(across, ends, strict=True)
+    known = [(at, low, high) for at, (low, high) in both if low is not None and high is not None]
     if not known:
         return
+    lines, cap, arrows = (axes.vlines, "_", "v^") if vertical else (axes.hlines, "|", "<>")
+    limits = axes.get_ylim() if vertical else axes.get_xlim()
     at, low, high = zip(*known, strict=True)
-    lines, cap = (axes.vlines, "_") if vertical else (axes.hlines, "|")
     lines(at, low, high, colors=colour, linewidth=1.3, gid="interval", zorder=2.5)
-    caps = ((*at, *at), (*low, *high))
-    axes.plot(*(caps if vertical else caps[::-1]), cap, color=colour, markersize=6, mew=1.3, gid="cap", zorder=2.5)
+    look: Mapping[str, Any] = {"color": colour, "zorder": 2.5, "mew": 1.3}
+    caps = [(place, end) for place, *own in known for end in own if limits[0] <= end <= limits[1]]
+    cut = {
+        arrows[0]: [(place, limits[0]) for place, end, _ in known if end < limits[0]],
+        arrows[1]: [(place, limits[1]) for place, _, end in known if end > limits[1]],
+    }
+    for shape, points in {cap: caps, **cut}.items():
+        if points:
+            drawn = np.array(points).T if vertical else np.array(points).T[::-1]
+            is_cap = shape == cap
+            axes.plot(*drawn, shape, markersize=6, gid="cap" if is_cap else "cut", clip_on=is_cap, **look)

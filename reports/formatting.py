@@ -121,6 +121,11 @@ def interval(low: float | None, high: float | None, decimals: int = 2) -> str:
     return f"{low:.{decimals}f}–{high:.{decimals}f}"
 
 
+def with_interval(value: float | None, low: float | None, high: float | None) -> str:
+    """`1.42 (1.38–1.46)`, or the value alone."""
+    return number(value) if value is None or low is None or high is None else f"{value:.2f} ({interval(low, high)})"
+
+
 def count(quantity: int, noun: str) -> str:
     """`1 prompt`, `2 prompts`."""
     return f"{quantity} {noun}" if quantity == 1 else f"{quantity} {noun}s"

@@ -2,8 +2,9 @@
 
     write_report(Path("runs/quickstart"))        →  runs/quickstart/report.html
 
-The page is a Jinja2 template with every value escaped, one style sheet inside it, and figures as inline SVG; it has no
-script and loads nothing. The same run gives the same bytes.
+The page is a Jinja2 template with every value escaped, one style sheet inside it, and figures as inline SVG; it loads
+nothing. Its one script copies tables, and without it the page is the same but for those buttons. The same run gives the
+same bytes.
 """
 
 from __future__ import annotations
@@ -16,25 +17,31 @@ from typing import Any, TypeGuard
 import jinja2
 from markupsafe import Markup
 
+from specgauge.configs.pairs import NgramDraft, PairConfig
 from specgauge.model.settings import Point, Setting
 from specgauge.reports import sections
 from specgauge.reports.answers import NO_ANSWER, Answers, setting_words
+from specgauge.reports.copying import copies
 from specgauge.reports.formatting import UNKNOWN, count, duration, percent, printable, sentence
-from specgauge.reports.records import ReportData, curves, findings, read_report_data, validated
+from specgauge.reports.records import DO_NOT, ReportData, curves, findings, read_report_data, validated
 from specgauge.reports.summaries import acceptance_curves
 from specgauge.reports.tables import (
+    Table,
     acceptance_table,
     answer_table,
     broken_table,
     category_table,
     chosen_gammas,
     prediction_table,
+    side_table,
     timing_table,
 )
 from specgauge.reports.validation import validation_section
 from specgauge.sweeps.analysis.answers import Recommendations
+from specgauge.sweeps.answer_table import rank
+from specgauge.sweeps.model_sizes import ModelSize, PairSizes, read_pair_sizes
 from specgauge.sweeps.plan import plan_cells, planned_pairs
-from specgauge.sweeps.store.files import write_text_atomically
+from specgauge.sweeps.store.files import check_output, write_text_atomically
 from specgauge.sweeps.store.rows import plain
 from specgauge.sweeps.store.rundir import CONFIG, MEASURED, REPORT
 from specgauge.sweeps.store.schema import JournalLine
@@ -43,6 +50,11 @@ from specgauge.version import __version__
 _TONES = {"speculate": "tone-pays", "do not speculate": "tone-not", "undecided": "tone-open"}
 _TONES |= {"none": "tone-open", NO_ANSWER: "tone-open"}
 _UNITS = (("_bytes", 2**30, "GiB"), ("_hz", 1e6, "MHz"), ("_w", 1.0, "W"), ("_c", 1.0, "°C"))
+CAVEATS = 3
+"""Warnings on the first page, the heaviest; the others have a section of their own."""
+FEW_ROWS, MOST_ROWS, MAP_ROWS = 8, 31, 4
+"""Of the table of answers: with so many the map is on the first screen under it, and with so many map, table and
+caveats are on the first printed page; each further map takes the place of some."""
 Facts = list[tuple[str, list[tuple[str, str]]]]
 """Headings with pairs of name and value."""
 
@@ -54,19 +66,18 @@ def write_report(run_dir: Path, out: Path | None = None) -> Path:
         ValueError: no run there, one of its files is damaged, or `out` cannot be a file.
         StorageError: the disk refused the write; an older report stays.
     """
-    values = page_values(read_report_data(run_dir))
     target = run_dir / REPORT if out is None else out
-    if target.is_dir():
-        raise ValueError(f"{target}: is a directory, a file name is expected (for example {target / REPORT})")
-    if target.exists() and not target.is_file():
-        raise ValueError(f"{target}: is no file, a file name is expected (for example {REPORT})")
+    check_output(target, REPORT)
     if target.suffix == ".parquet" or (target.name in MEASURED and (target.parent / CONFIG).is_file()):
         raise ValueError(f"{target}: holds what a run measured, another file name is expected (for example {REPORT})")
-    if not target.parent.is_dir():
-        raise ValueError(f"{target}: the folder {target.parent} does not exist; make it first, or give another --out")
-    css = Markup((Path(__file__).parent / "report.css").read_text(encoding="utf-8").strip())
-    write_text_atomically(target, printable(_template().render(css=css, version=__version__, **values)) + "\n")
+    values = page_values(read_report_data(run_dir))
+    parts = {name: Markup(_part(f"report.{name}")) for name in ("css", "js")}
+    write_text_atomically(target, printable(_template().render(**parts, version=__version__, **values)) + "\n")
     return target
+
+
+def _part(name: str) -> str:
+    return (Path(__file__).parent / name).read_text(encoding="utf-8").strip()
 
 
 @cache
@@ -91,28 +102,36 @@ def page_values(data: ReportData) -> dict[str, Any]:
     samplings, unanswered = _sampling_names(data), _unanswered(data)
     acceptance = acceptance_curves(data.acceptance, config, data.categories)
     spent_s = sum(one.device_s for one in data.lines if one.device_s is not None)
+    warnings = sorted(findings(data, by_setting), key=lambda one: rank(one.code))
     told = Recommendations(
         entries=tuple(map(plain, data.recommendations)),
         confidence=confidence,
         warnings=tuple(map(plain, data.warnings)),
         validation=tuple(map(plain, data.validation)),
+        pairs={pair.name: pair for pair in planned_pairs(config)},
     )
+    losing = {(one.setting, one.point) for one in data.recommendations if one.decision == DO_NOT}
     everything = list(dict.fromkeys(one.setting for one in data.recommendations))
+    answered = answer_table(told, lambda setting: setting_words(setting, everything))
     return {
         "name": config.name,
-        "trust": f"{told.trust.level}: {'; '.join(told.trust.reasons)}" if data.recommendations else "",
+        "trust": told.trust if data.recommendations else None,
         "next_step": sentence(told.next_step) if data.recommendations else "",
-        "answers": answer_table(told, lambda setting: setting_words(setting, everything)),
+        "answers": answered,
         "machine": _machine(data.environment),
         "measured": _measured(data),
-        "pairs": [f"Pair {p.name}: target {p.target.model}, draft {p.draft.label}" for p in planned_pairs(config)],
+        "pairs": [_pair_words(pair) for pair in planned_pairs(config)],
+        "alternatives": side_table(told),
         "tones": _TONES,
         "headline": answers.headline(unanswered),
         "unanswered": unanswered,
         "settings": _settings(data, answers),
         "no_answer": sentence(data.gaps[0].remedy) if data.gaps else "",
         "colour_key": sections.colour_key(),
-        "warnings": findings(data, by_setting),
+        "caveats": warnings[:CAVEATS],
+        "warnings": warnings[CAVEATS:],
+        "rows": _rows(answered),
+        "copies": copies,
         "confidence": percent(confidence),
         "wanted": f"±{percent(config.precision.relative_ci, 1)}",
         "speedups": sections.speedup_blocks(by_setting, data.recommendations, samplings, decoded),
@@ -124,7 +143,7 @@ def page_values(data: ReportData) -> dict[str, Any]:
         "summary": acceptance_table(acceptance),
         "categories": category_table(acceptance, (gamma for _, _, gamma in chosen_gammas(data.recommendations))),
         "acceptances": sections.acceptance_blocks(acceptance, samplings),
-        "predictions": prediction_table(by_setting, chosen_gammas(data.recommendations)),
+        "predictions": prediction_table(by_setting, chosen_gammas(data.recommendations), losing),
         "broken": broken_table(data.timings),
         "timings": timing_table(data.timings, confidence),
         "spent": duration(spent_s) if spent_s > 0 else "",
@@ -183,6 +202,31 @@ def _unanswered(data: ReportData) -> int:
     for one in data.recommendations:
         answered.setdefault(one.setting, set()).update([one.point] if one.speedup.value is not None else [])
     return sum(len(wanted.get(setting.pair, set()) - points) for setting, points in answered.items())
+
+
+def _rows(answers: Table | None) -> str:
+    """Whether the table of answers stands first, after the map, or after the caveats too."""
+    rows = sum(len(group.rows) + bool(group.heading) for group in answers.groups) if answers else 0
+    rows += MAP_ROWS * max(0, len(answers.groups) - 1) if answers else 0
+    return "few" if rows <= FEW_ROWS else "many" if rows <= MOST_ROWS else "long"
+
+
+def _pair_words(pair: PairConfig) -> str:
+    """Both models of a pair, with their parameters where their files are at hand."""
+    try:
+        sizes = read_pair_sizes(pair)
+    except ValueError:  # a report needs no model; the run named it as it was then
+        sizes = PairSizes(target=None, draft=None)
+    target = f"{pair.target.model}{_parameters(sizes.target)}"
+    draft = "" if isinstance(pair.draft, NgramDraft) else _parameters(sizes.draft)
+    return f"Pair {pair.name}: target {target}, draft {pair.draft.label}{draft}"
+
+
+def _parameters(size: ModelSize | None) -> str:
+    if size is None or size.parameters is None:
+        return ""
+    scale, unit = (1e9, "B") if size.parameters >= 1e9 else (1e6, "M")
+    return f" ({size.parameters / scale:.3g}\u00a0{unit} parameters)"
 
 
 def _machine(environment: Mapping[str, Any]) -> str:

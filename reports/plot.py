@@ -26,7 +26,7 @@ from specgauge.reports.figures import BAND_ALPHA, DASHED, SeriesStyle
 from specgauge.reports.formatting import percent
 from specgauge.reports.inline_svg import COLOURS, STYLE
 from specgauge.reports.records import SPECULATE, ReportData, curves, known_rows, read_report_data, validated
-from specgauge.sweeps.store.files import atomic_path
+from specgauge.sweeps.store.files import atomic_path, check_output
 from specgauge.sweeps.store.schema import PredictionRow
 
 FORMATS = ("png", "svg", "pdf")
@@ -110,9 +110,7 @@ def plot_format(out: Path) -> str:
     kind = out.suffix.removeprefix(".").lower()
     if kind not in FORMATS:
         raise ValueError(f"{out}: expected ending {', '.join(f'.{name}' for name in FORMATS)}, got {out.suffix!r}")
-    if out.is_dir() or not out.parent.is_dir():
-        what = f"{out} is a directory" if out.is_dir() else f"there is no directory {out.parent}"
-        raise ValueError(f"{out}: cannot be written, {what}; make it, or name another file")
+    check_output(out, "speedup.png")
     return kind
 
 
@@ -120,7 +118,7 @@ def write_plot(run_dir: Path, out: Path) -> Path:
     """Draw the run's speed-ups into ``out`` and return it.
 
     Raises:
-        ValueError: a format matplotlib is not asked to write, or a run without any predicted speed-up.
+        ValueError: a format matplotlib is not asked to write, `out` cannot be a file, or a run without a speed-up.
         StorageError: the file cannot be written.
     """
     kind = plot_format(out)

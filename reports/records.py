@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from specgauge.configs.reading import CONFIG_BYTES, read_text
 from specgauge.configs.schema import Config
+from specgauge.model.decision import OPTIMISTIC
 from specgauge.model.settings import Point, Setting
 from specgauge.reports.formatting import count, sentence
 from specgauge.sweeps.analysis.predictions import predict
@@ -147,7 +148,8 @@ def _gaps(run: Run, lines: Sequence[JournalLine]) -> Iterator[WarningRow]:
     skipped = {line.axes["pair"] for line in lines} - tried | given_up.keys()
     for pair in planned_pairs(run.config):
         for sampling in run.config.sampling:
-            if pair.name not in skipped and not run.has_acceptance(pair.name, sampling.name):
+            is_there = run.has_acceptance(pair.name, sampling.name) or run.counts(pair.name, sampling.name)
+            if pair.name not in skipped and not is_there:
                 where = f"pair {pair.name} and sampling {sampling.name}"
                 yield gap("acceptance_missing", f"No acceptance has been recorded for {where}.")
     if lines and not ((run.path / PREDICTIONS).exists() and (run.path / RECOMMENDATION).exists()):
@@ -214,7 +216,7 @@ def findings(data: ReportData, curves: Curves) -> list[WarningRow]:
 
 def _optimistic(curves: Curves) -> Iterator[WarningRow]:
     rows = known_rows(curves)
-    unknown = [row for row in rows if row.t_overhead_s is None]
+    unknown = [row for row in rows if row.label == OPTIMISTIC]
     if unknown:
         which = "every speed-up is" if len(unknown) == len(rows) else f"{len(unknown)} of {len(rows)} speed-ups are"
         yield WarningRow(

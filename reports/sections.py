@@ -20,7 +20,7 @@ from specgauge.reports.inline_svg import Hover, Size, inline_figure
 from specgauge.reports.records import DO_NOT, SPECULATE, UNDECIDED, Curve, Curves, Validated, best_of
 from specgauge.reports.summaries import AcceptanceCurve, conditional, cost_bars, cost_domain
 from specgauge.reports.tables import common_fields, setting_heading
-from specgauge.sweeps.store.schema import RecommendationRow
+from specgauge.sweeps.store.schema import RecommendationRow, ValidationRow
 
 MOST_PANELS = 24
 """Blocks of a section with more panels than this open one at a time."""
@@ -29,6 +29,7 @@ _SIZES = {2: Size(width=400, height=250), 3: Size(width=350, height=230)}
 _CELL_WIDTH, _CELL_HEIGHT, _AXIS_TITLE_WIDTH = 68, 48, 90
 _GAMMA = "γ, draft tokens per round"
 _SHORT = {DO_NOT: "do not", UNDECIDED: "undecided"}
+CUT = "arrows: an interval goes on"
 GLYPHS = {"o": "●○", "s": "■□", "^": "▲△", "D": "◆◇"}
 """Markers in a legend, filled and open."""
 
@@ -109,6 +110,10 @@ def speedup_blocks(
             answers = {one.sampling: decided[one, point] for one in members if (one, point) in decided}
             series, where = _series(members, point), point_words(point)
             measured = {name: [row for row in decoded if (row.sampling, row.point) == (name, point)] for name in series}
+            ends = [
+                *(end for curve in series.values() for row in curve for end in (row.speedup_low, row.speedup_high)),
+                *(end for own in measured.values() for row in own for end in _measured_ends(row)),
+            ]
             to_use = {name: one.gamma for name, one in answers.items() if one.decision == SPECULATE and one.gamma}
             panels.append(
                 panel(
@@ -117,7 +122,7 @@ def speedup_blocks(
                     _SIZES[_columns(shown)],
                     key=f"speedup-{order}-{point.batch_size}-{point.context}",
                     titles=(f"Speed-up by γ, {where}", _GAMMA, "speed-up over plain decoding"),
-                    marks=[f"{name}: {_answer_words(one)}" for name, one in answers.items()],
+                    marks=[*(f"{name}: {_answer_words(one)}" for name, one in answers.items()), *_cut(ends, y_range)],
                     series=series,
                     styles=styles,
                     to_use=to_use,
@@ -136,6 +141,14 @@ def speedup_blocks(
         if shown:
             blocks.append(Block(title=title, legend=legend, panels=panels, columns=_columns(shown)))
     return blocks
+
+
+def _cut(ends: Iterable[float | None], limits: tuple[float, float]) -> list[str]:
+    return [CUT] if figures.is_cut(ends, limits) else []
+
+
+def _measured_ends(row: ValidationRow) -> tuple[float | None, float | None]:
+    return row.speedup_measured_low, row.speedup_measured_high
 
 
 def cost_blocks(curves: Curves, samplings: Sequence[str]) -> list[Block]:
@@ -231,6 +244,18 @@ def heat_map(
         else:
             note = next((row.status for row in curve if row.status != "ok"), figures.NO_DATA)
             cells[point] = figures.HeatCell(speedup=None, gamma=None, note=note)
+    return heat_map_figure(cells, batch_sizes, contexts, key=key, title=title)
+
+
+def heat_map_figure(
+    cells: Mapping[Point, figures.HeatCell],
+    batch_sizes: Sequence[int],
+    contexts: Sequence[int],
+    *,
+    key: str,
+    title: str,
+) -> Markup:
+    """The heat map of these cells, as large as they need."""
     left, right, top, bottom = 58, 8, 20, 40
     across, down = _CELL_WIDTH * len(contexts), _CELL_HEIGHT * len(batch_sizes)
     beyond = max(0, _AXIS_TITLE_WIDTH - across)

@@ -14,7 +14,17 @@ from specgauge.model.arms import Arm
 from specgauge.model.checks import finite_or_none
 from specgauge.model.settings import Point, Setting
 from specgauge.model.stats.medians import drift, worst_half_width
-from specgauge.reports.formatting import UNKNOWN, TimeUnit, change, interval, number, percent, point_words, time_unit
+from specgauge.reports.formatting import (
+    UNKNOWN,
+    TimeUnit,
+    change,
+    interval,
+    number,
+    percent,
+    point_words,
+    time_unit,
+    with_interval,
+)
 from specgauge.reports.records import Curves
 from specgauge.reports.summaries import ALL_PROMPTS, AcceptanceCurve
 from specgauge.sweeps.analysis.answers import Recommendations
@@ -22,6 +32,7 @@ from specgauge.sweeps.analysis.cell_estimate import GroupAcceptance
 from specgauge.sweeps.analysis.timings import ArmTimings, CellTimings
 from specgauge.sweeps.answer_table import tokens_per_second, verdict
 from specgauge.sweeps.plan import Cell
+from specgauge.sweeps.side_by_side import side_by_side
 from specgauge.sweeps.store.schema import CellRow, PredictionRow, RecommendationRow
 
 _NAMES = {
@@ -44,6 +55,7 @@ _ARMS = {
     "draft": "C(γ_max), draft chain",
     "draft_catch_up": "first draft step, two tokens",
     "verify": "T_verify({})",
+    "round": "T_round({}), whole",
     "prefill_target": "prefill, target",
     "prefill_draft": "prefill, draft",
 }
@@ -88,29 +100,25 @@ def chosen_gammas(recommendations: Iterable[RecommendationRow]) -> set[tuple[Set
     return {(one.setting, one.point, one.gamma) for one in recommendations if one.gamma is not None}
 
 
+ANSWER_COLUMNS = (
+    *("batch", "context", "verdict", "γ", "speed-up S", "predicted S", "measured S", "whole requests"),
+    *("Ω, mean acceptance\u00a0length", "plain, tokens/s", "speculative, tokens/s", "round, ms"),
+)
+
+
 def answer_table(answers: Recommendations, words: Callable[[Setting], str]) -> Table | None:
     """The answer of every cell in figures, grouped by setting; None without any. As in the terminal, with intervals."""
     by_setting: dict[str, list[Row]] = {}
     for entry in answers.entries:
-        setting = Setting(**{name: entry[name] for name in Setting.__dataclass_fields__})
-        by_setting.setdefault(words(setting), []).append(Row(cells=_answer_cells(entry, answers)))
+        by_setting.setdefault(words(_setting_of(entry)), []).append(Row(cells=_answer_cells(entry, answers)))
     if not by_setting:
         return None
-    titles = [
-        "batch",
-        "context",
-        "verdict",
-        "γ",
-        "speed-up",
-        "interval",
-        "predicted",
-        "interval",
-        "measured",
-        "interval",
-    ]
-    titles += ["whole requests", "plain, tokens/s", "spec., tokens/s", "round, ms"]
     groups = [RowGroup(heading=heading[:1].upper() + heading[1:], rows=rows) for heading, rows in by_setting.items()]
-    return Table(columns=titles, groups=groups, words=frozenset({2}))
+    return Table(columns=ANSWER_COLUMNS, groups=groups, words=frozenset({2}))
+
+
+def _setting_of(entry: Mapping[str, Any]) -> Setting:
+    return Setting(**{name: entry[name] for name in Setting.__dataclass_fields__})
 
 
 def _answer_cells(entry: Mapping[str, Any], answers: Recommendations) -> list[str]:
@@ -123,15 +131,42 @@ def _answer_cells(entry: Mapping[str, Any], answers: Recommendations) -> list[st
         str(entry["context"]),
         verdict(entry),
         str(entry["recommended_gamma"] or UNKNOWN),
-        *(text for value, low, high in spans for text in (number(value), interval(low, high))),
+        *(with_interval(*span) for span in spans),
         number(None if row is None else row["speedup_whole"]),
+        number(entry["tokens_per_round"]),
         *(UNKNOWN if rate is None else f"{rate:.0f}" for rate in tokens_per_second(entry)),
         number(None if round_s is None else 1e3 * round_s),
     ]
 
 
-def prediction_table(curves: Curves, chosen: Chosen) -> Table | None:
-    """Every prediction, grouped by setting and point; None without any."""
+def side_table(answers: Recommendations) -> Table | None:
+    """The alternatives for one target at each point, the fastest first; None where nothing has any."""
+    contests = side_by_side(answers)
+    if not contests:
+        return None
+    is_one = len({one.target for one in contests}) == 1
+    groups = []
+    for contest in contests:
+        heading = f"sampling {contest.sampling} · {point_words(contest.point)}"
+        rows = []
+        for one in contest.alternatives:
+            entry, speedup = one.entry, one.entry["speedup"]
+            cells = [one.name, one.draft, entry["mode"], one.standing, str(entry["recommended_gamma"] or UNKNOWN)]
+            cells += [with_interval(*speedup.values()), number(entry["tokens_per_round"]), f"{one.tokens_per_s:.0f}"]
+            rows.append(Row(cells=cells, chosen=one.standing == "best"))
+        groups.append(RowGroup(heading=heading if is_one else f"target {contest.target} · {heading}", rows=rows))
+    titles = ["pair", "draft", "mode", "of these", "γ", "speed-up S", "Ω, mean acceptance\u00a0length", "tokens/s"]
+    return Table(
+        caption=f"Target {contests[0].target}" if is_one else "",
+        columns=titles,
+        groups=groups,
+        words=frozenset({0, 1, 2, 3}),
+        wide=frozenset({1}),
+    )
+
+
+def prediction_table(curves: Curves, chosen: Chosen, losing: Collection[tuple[Setting, Point]] = ()) -> Table | None:
+    """Every prediction, grouped by setting and point; None without any. losing: where no γ pays."""
     rows = [row for points in curves.values() for curve in points.values() for row in curve]
     if not rows:
         return None
@@ -141,7 +176,7 @@ def prediction_table(curves: Curves, chosen: Chosen) -> Table | None:
         ("speed-up", lambda row: number(row.speedup if row.status == "ok" else None)),
         ("interval", lambda row: interval(row.speedup_low, row.speedup_high) if row.status == "ok" else UNKNOWN),
         ("P(best)", lambda row: percent(row.p_best if row.status == "ok" else None)),
-        ("mark", _mark),
+        ("mark", lambda row: _mark(row, chosen, losing)),
         ("Ω", lambda row: number(row.tokens_per_round)),
         ("interval", lambda row: interval(row.tokens_per_round_low, row.tokens_per_round_high)),
         ("A_γ", lambda row: number(row.full_acceptance)),
@@ -161,10 +196,13 @@ def prediction_table(curves: Curves, chosen: Chosen) -> Table | None:
     return point_table(curves, columns, notes, words=("mark", "provenance", "label"), chosen=chosen)
 
 
-def _mark(row: PredictionRow) -> str:
+def _mark(row: PredictionRow, chosen: Chosen, losing: Collection[tuple[Setting, Point]]) -> str:
+    """What a γ is: the one to use, or the one of the largest S; neither where it loses."""
     if row.status != "ok":
         return row.status
-    return ", ".join(word for word, on in (("best", row.is_best), ("recommended", row.is_recommended)) if on)
+    if (row.setting, row.point, row.gamma) in chosen:
+        return "to use"
+    return "largest S" if row.is_best and (row.setting, row.point) not in losing else ""
 
 
 def _time_column(

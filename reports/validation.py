@@ -9,7 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from specgauge.reports.figures import Ends, ScatterPoint, SeriesStyle, draw_scatter, is_open, marker, series_styles
+from specgauge.reports.figures import (
+    Ends,
+    ScatterPoint,
+    SeriesStyle,
+    draw_scatter,
+    is_open,
+    marker,
+    scatter_is_cut,
+    series_styles,
+)
 from specgauge.reports.formatting import (
     PER_CENT,
     UNKNOWN,
@@ -26,7 +35,7 @@ from specgauge.reports.formatting import (
 )
 from specgauge.reports.inline_svg import Size
 from specgauge.reports.records import ReportData, by_point
-from specgauge.reports.sections import GLYPHS, Block, LegendEntry, panel, setting_titles
+from specgauge.reports.sections import CUT, GLYPHS, Block, LegendEntry, panel, setting_titles
 from specgauge.reports.tables import (
     Chosen,
     Columns,
@@ -182,6 +191,7 @@ def scatter_blocks(rows: Sequence[ValidationRow], samplings: Sequence[str]) -> l
                 _SQUARE,
                 key=f"validation-{order}-{place}",
                 titles=(caption, f"{how} {what}", y_title),
+                marks=[CUT] if scatter_is_cut(points) else [],
                 points=points,
             )
             for place, (caption, y_title, how, what, y_name, x_name) in enumerate(_SCATTERS)

@@ -18,6 +18,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping
 from itertools import groupby
+from textwrap import wrap
 
 from specgauge.sweeps.analysis.answers import Entry, Recommendations, is_conflict, is_known
 from specgauge.sweeps.side_by_side import side_by_side
@@ -118,12 +119,15 @@ def _table(title: str, entries: list[Entry], answers: Recommendations) -> Iterat
         title = ""
     yield f"{title:<{_TITLE_WIDTH}}{'speed-up over plain':<28}{'tokens/s':>14}{'ms per':>8}"
     yield _line([*_HEADINGS[:4], interval, *_HEADINGS[5:]])
-    reasons = []
+    reasons: dict[str, list[Entry]] = {}
     for entry in entries:
         yield _line(_cells(entry, answers))
-        if entry["decision"] == "undecided" or entry["recommended_gamma"] is None:
-            reasons.append(f"  batch {entry['batch_size']}, context {entry['context']}: {printable(entry['reason'])}")
-    yield from reasons
+        if entry["reason"] and (entry["decision"] == "undecided" or entry["recommended_gamma"] is None):
+            reasons.setdefault(printable(entry["reason"]), []).append(entry)
+    for reason, (first, *others) in reasons.items():
+        several = f"{len(others) + 1} cells, first " if others else ""
+        why = f"{several}batch {first['batch_size']}, context {first['context']}: {reason}"
+        yield from wrap(why, _MOST_COLUMNS, initial_indent="  ", subsequent_indent="    ")
 
 
 def _line(cells: list[str]) -> str:
@@ -175,10 +179,13 @@ def verdict(entry: Entry) -> str:
     return "conflict" if is_conflict(entry) else _VERDICTS[entry["decision"]]
 
 
+def rank(code: str) -> int:
+    """Where a warning of this code stands among others, from 0, the heaviest."""
+    return WEIGHTS.index(code) if code in WEIGHTS else len(WEIGHTS)
+
+
 def _warnings(answers: Recommendations, every_warning: bool) -> Iterator[str]:
-    ordered = sorted(
-        answers.warnings, key=lambda one: WEIGHTS.index(one["code"]) if one["code"] in WEIGHTS else len(WEIGHTS)
-    )
+    ordered = sorted(answers.warnings, key=lambda one: rank(one["code"]))
     shown = ordered if every_warning else ordered[:SHOWN_WARNINGS]
     for warning in shown:
         yield f"warning: {printable(warning['message'])} → {printable(warning['remedy'])}"

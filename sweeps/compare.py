@@ -106,6 +106,9 @@ def other_texts_of(first: Run, second: Run, pair: str, other: str) -> str:
 
 def differences(first: Run, second: Run, partners: Mapping[str, str]) -> Iterator[str]:
     """What differs in machine, versions, drafts, and how the models of pairs that belong together are loaded."""
+    for name, run in (("first", first), ("second", second)):
+        if run.is_imported:
+            yield f"{name}: imported, as another program measured it; its prompts are not known"
     now = machine_of(second.environment)
     for name, one in machine_of(first.environment).items():
         two = now[name]
@@ -236,33 +239,43 @@ class _Figures:
 def _figures(run: Run, called: Mapping[str, str], prompt_seed: int, block_seed: int) -> dict[SettingPoint, _Figures]:
     """The cells whose plain step was timed, `called`: the pairs wanted and what they are called in the comparison.
 
-    Prompts are drawn by one seed, blocks by the other.
+    Estimates are those of the run's own answers. For the replicates prompts are drawn by one seed, blocks by the other.
     """
-    drawn = replace(run, config=run.config.model_copy(update={"seed": prompt_seed}))
-    analysed = AnalysedRun.read(drawn, pairs=called, seed=block_seed)
+    answers = drawn = AnalysedRun.read(run, pairs=called)
+    if {prompt_seed, block_seed} != {run.config.seed}:
+        seeded = replace(run, config=run.config.model_copy(update={"seed": prompt_seed}))
+        drawn = AnalysedRun.read(seeded, pairs=called, seed=block_seed)
     return {
         SettingPoint(**setting.columns(cell.cell) | {"pair": called[setting.key.pair]}): _cell_figures(
-            analysed, setting, cell
+            answers, drawn, (setting, cell), as_drawn
         )
-        for setting, cell in analysed.points()
+        for (setting, cell), as_drawn in zip(answers.points(), drawn.points(), strict=True)
         if cell.arms["decode"].status == "ok"
     }
 
 
-def _cell_figures(analysed: AnalysedRun, setting: RunSetting, cell: CellTimings) -> _Figures:
-    config, estimate = analysed.run.config, analysed.estimate(setting, cell)
+def _cell_figures(
+    answers: AnalysedRun,
+    drawn: AnalysedRun,
+    point: tuple[RunSetting, CellTimings],
+    as_drawn: tuple[RunSetting, CellTimings],
+) -> _Figures:
+    """Of one cell: the estimates of `answers`, with replicates about them that are spread as those of `drawn` are."""
+    (setting, cell), config = point, drawn.run.config
     blocks = [block[:, 0] for block in cell.arms["decode"].blocks_as_taken_s.values()]  # its pace is uncertain too
     seed = (config.seed, int(cell.cell.id, 16))
     draws = draw_blocks(len(blocks), config.precision.bootstrap_replicates, seed)
     plain = cell.cell.batch_size / median_replicates(blocks, draws)
-    if estimate is None:
+    estimate, replicates = answers.estimate(*point), drawn.estimate(*as_drawn)
+    if estimate is None or replicates is None:
         status, reason = cell.trouble(config.grid.gamma[0])
         trouble = f"{status}: {reason}" if status != "ok" else setting.reason or TOO_SHORT
         return _Figures(plain=plain, speculative=None, gamma=None, trouble=trouble)
-    found = estimate.speedup
+    found, spread = estimate.speedup, replicates.speedup
     gamma = found.recommended_gamma
     index = found.gammas.tolist().index(gamma)
-    speculative = plain * np.concatenate([found.speedup[index : index + 1], found.replicates[:, index]])
+    around = spread.replicates[:, index] / spread.speedup[index]
+    speculative = plain * found.speedup[index] * np.concatenate([[1.0], around])
     return _Figures(
         plain=plain, speculative=speculative, gamma=gamma, trouble="", is_optimistic=estimate.costs.is_optimistic
     )

@@ -78,7 +78,18 @@ def test_only_public_names_are_listed(run: sg.Run) -> None:
     assert dir(sg) == sorted(sg.__all__)
     assert [name for name in dir(sg) if name.startswith("_")] == ["__version__"]
     assert dir(run) == [
-        *("acceptance_by", "config", "environment", "path", "plot", "predict", "predictions", "recommend", "table"),
+        *(
+            "acceptance_by",
+            "config",
+            "environment",
+            "export",
+            "path",
+            "plot",
+            "predict",
+            "predictions",
+            "recommend",
+            "table",
+        ),
         *("to_latex", "validation", "warnings"),
     ]
 
@@ -372,3 +383,16 @@ def test_run_measures_and_gives_the_run(
     assert asked == [((2,), "embedded", "write_report", {"fresh": True, "apart": True})]
     assert (found.path, repr(found)) == (Path(where), repr(sg.open(folder)))
     assert capsys.readouterr().out == ""
+
+
+def test_export_is_what_the_command_prints(
+    folder: Path, run: sg.Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = {"release": "1.2.1", "sampling": "greedy", "context": 64, "undecided": "gamma"}
+    found = run.export("tensorrt-llm", out=tmp_path / "settings.yaml", **options)  # type: ignore[arg-type]
+    typed = [part for name, value in options.items() for part in (f"--{name}", str(value))]
+    assert main(["export", str(folder), "--engine", "tensorrt-llm", *typed]) == 0
+    assert capsys.readouterr().out == found == (tmp_path / "settings.yaml").read_text(encoding="utf-8")
+    assert json.loads(run.export("vllm", undecided=2))["num_speculative_tokens"] == 2
+    with pytest.raises(ValueError, match=r"engine: expected one of vllm, .*; did you mean 'sglang'"):
+        run.export("sglan")

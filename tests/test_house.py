@@ -201,7 +201,7 @@ def test_the_rules_of_imports(rule: str) -> None:
     assert not wrong_imports(*WRONG_IMPORTS[rule])
 
 
-LIGHT_FILES = ["cli/__init__", "cli/main", "cli/errors", "cli/model_commands", "cli/run_commands"]
+LIGHT_FILES = ["cli/__init__", "cli/main", "cli/errors", "cli/export", "cli/model_commands", "cli/run_commands"]
 
 
 def test_the_front_door_is_light() -> None:
@@ -361,6 +361,7 @@ TORCH_FREE = [
     ["explain", "--target-probs", ".2,.4,.4", "--draft-probs", ".1,.1,.8"],
     ["explain", "--logits", "2,1,0", "--top-k", "2"],
     ["recommend", "RUN"],
+    ["export", "RUN", "--engine", "tensorrt-llm"],
     ["replay", "RUN", "--replicates", "1", "--sampling", "greedy", "--batch-size", "1", "--context", "64"],
     ["compare", "RUN", "AGAIN"],
     ["compare", "RUN", "AGAIN", "--json"],
@@ -376,7 +377,7 @@ def test_without_torch(tmp_path: Path) -> None:
     *found, measuring = run_commands([*TORCH_FREE, ["run"]], "torch", "transformers", cwd=tmp_path)
     for arguments, (code, out, error, _) in zip(TORCH_FREE, found, strict=True):
         assert (code, bool(out)) == (0, True), (arguments, error)
-        assert not error or arguments[0] == "replay"  # it says on stderr which cell it is at
+        assert not error or arguments[0] in ("replay", "export")  # they say on stderr where they are, what they chose
     code, _, error, _ = measuring
     assert code == 1
     assert error.splitlines()[-1].startswith("specgauge: needs the package 'torch', which is not installed")

@@ -23,6 +23,7 @@ from specgauge.sweeps.store.rundir import Run
 from tests.model.made import question
 from tests.sweeps import made
 from tests.sweeps.decoded import Batch, key, write_blocks
+from tests.sweeps.imports.engines import table_file
 from tests.sweeps.made import acceptance_frame, write_run
 
 FLAGS = ("--alpha", "0.8", "--gamma", "1:3", "--t-decode", "1s", "--t-draft", "125ms", "--t-verify", "1.25s")
@@ -63,7 +64,7 @@ class Commands:
         return [*(row["speedup"] for row in document["rows"]), document["at_recommended"]["limits"]["perfect_draft"]]
 
     def plan(self) -> list[float]:
-        (row,) = self.json("plan", *PLAN)["rows"]
+        (row,) = self.json("plan", *PLAN)["points"]
         return [entry["speedup"] for entry in (row, *row["by_gamma"])]
 
     def recommend(self, *options: str) -> list[float]:
@@ -96,6 +97,26 @@ def test_every_command_asks_the_one_equation(
     factor = install(monkeypatch, name)
     after = getattr(commands, command)()
     assert after == pytest.approx([factor * value for value in before], rel=1e-12)
+
+
+def test_rounds_timed_whole_go_through_the_one_equation(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = table_file(tmp_path / "files")
+    assert main(["import", "table", *map(str, files), "--out", str(tmp_path / "run")]) == 0
+
+    def figures() -> list[list[float]]:
+        predict_run(Run.open(tmp_path / "run"))
+        capsys.readouterr()
+        assert main(["recommend", str(tmp_path / "run"), "--json"]) == 0
+        entries = json.loads(capsys.readouterr().out)["recommendations"]
+        return [[entry["speedup"]["value"], entry["t_round_s"]] for entry in entries]
+
+    before = figures()
+    factor = install(monkeypatch, "_round_time_s")
+    for (speedup_before, seconds_before), (speedup_after, seconds_after) in zip(before, figures(), strict=True):
+        assert speedup_after == pytest.approx(factor * speedup_before, rel=1e-12)
+        assert seconds_after == pytest.approx(seconds_before / factor, rel=1e-12)
 
 
 def test_replayed_rounds_take_what_the_equation_says(

@@ -134,10 +134,7 @@ def architecture_from_config(config: Mapping[str, Any], *, name: str) -> Archite
     """
     if not isinstance(config, Mapping):
         raise ValueError(f"{name}: expected the mapping of a transformers config.json, got {type(config).__name__}")
-    inner = config.get("text_config")
-    if isinstance(inner, Mapping):
-        carried = ("dtype", "torch_dtype", "tie_word_embeddings", "quantization_config")
-        config = {**{key: config[key] for key in carried if key in config}, **inner}
+    config = text_config(config)
     model_type = config.get("model_type")
     if not isinstance(model_type, str) or model_type not in FAMILIES:
         close = difflib.get_close_matches(str(model_type).lower(), list(FAMILIES), n=1, cutoff=0.5)
@@ -153,6 +150,15 @@ def architecture_from_config(config: Mapping[str, Any], *, name: str) -> Archite
         if config.get(key, value) != value:
             raise ValueError(f"{name}: field {key!r}: expected {value!r} for {model_type}, got {config[key]!r}")
     return _Reader(config, family, name, model_type).architecture()
+
+
+def text_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The part about text of a config that has one (image and text models), with what stands beside it."""
+    inner = config.get("text_config")
+    if not isinstance(inner, Mapping):
+        return dict(config)
+    carried = ("dtype", "torch_dtype", "tie_word_embeddings", "quantization_config")
+    return {**{key: config[key] for key in carried if key in config}, **inner}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -112,6 +112,8 @@ LOSS_SCALE = 0.03
 """Relative error beyond which a step counts linearly, no longer by its square."""
 LEAST_ELASTICITY = 0.02
 """A number that moves no measured time by at least this share of its own change is not identified."""
+_AT_PEAK = 0.999
+"""A fitted fraction from here on says that the peak bounds the fit, or that a cache serves more."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -285,6 +287,14 @@ class Calibration:
     def unidentified(self) -> tuple[str, ...]:
         """Fitted numbers that the measured steps hardly depend on: do not carry them to steps that do."""
         return tuple(name for name, value in self.elasticity.items() if value < LEAST_ELASTICITY)
+
+
+def unidentified(groups: Sequence[MeasuredSteps], efficiency: Efficiency, form: Form = SUM) -> tuple[str, ...]:
+    """Fitted numbers that the steps hardly depend on, and fractions that ended at the peak, where only a bound held."""
+    at_peak = {name for name in form.free if name.endswith("_fraction") and getattr(efficiency, name) > _AT_PEAK}
+    return tuple(
+        name for name in form.free if name in at_peak or _elasticity(groups, efficiency, name) < LEAST_ELASTICITY
+    )
 
 
 def calibrate(groups: Sequence[MeasuredSteps], *, by: Axis = "batch_size") -> Calibration:

@@ -68,9 +68,9 @@ def quantization_from_config(config: Mapping[str, Any]) -> Quantization:
         return Quantization(method=method, dtype="float8", bits=8, group_size=group, scale_bytes=4.0)
     if method == "compressed-tensors":
         groups = config.get("config_groups")
-        first = next(iter(groups.values()), {}) if isinstance(groups, Mapping) else {}
-        weights = first.get("weights") if isinstance(first, Mapping) else None
-        weights = weights if isinstance(weights, Mapping) else {}
+        first = next(iter(groups.values()), None) if isinstance(groups, Mapping) else None
+        found = first.get("weights") if isinstance(first, Mapping) else None
+        weights: Mapping[str, Any] = found if isinstance(found, Mapping) else {}
         return _by_bits(method, weights.get("num_bits"), weights.get("group_size"), weights.get("type") == "float")
     if method == "bitsandbytes":
         bits = 4 if config.get("load_in_4bit") else 8

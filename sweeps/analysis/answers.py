@@ -32,6 +32,8 @@ DOUBTFUL = {
     *("acceptance_extrapolated", "not_lossless", "altered", "impossible_figure"),
 }
 """Warnings that leave no high trust."""
+IMPORT_DOUBTS = {"one_run", "counts_unknown", "batch_size_unknown", "context_unknown", "altered", "impossible_figure"}
+"""Those that leave little trust in what was imported."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,6 +116,8 @@ class Recommendations:
         errors = None if self.summary is None else self.summary.speedup
         optimistic = sum(map(is_optimistic, known))
         unknown = [f"the overhead of a round is not measured in {optimistic} of {len(known)}"] if optimistic else []
+        if any(entry.get("whole_rounds") for entry in known):
+            return self._trust_in_engine(len(known))
         if not measured or errors is None:
             return Trust(level="low", reasons=("no speed-up was decoded end to end", *unknown))
         over = "" if errors.count == measured else f" over {errors.count} γ"
@@ -125,6 +129,14 @@ class Recommendations:
             found += ["warned of " + ", ".join(doubts).replace("_", " ")] if doubts else []
             return Trust(level="middling", reasons=tuple(found))
         return Trust(level="high", reasons=tuple(found))
+
+    def _trust_in_engine(self, cells: int) -> Trust:
+        """Where a serving engine timed whole rounds: they are what is asked for, as far as the runs repeat."""
+        found = [f"a serving engine's own rounds in {count(cells, 'cell')}"]
+        doubts = sorted({str(one["code"]) for one in self.warnings} & IMPORT_DOUBTS)
+        if doubts:
+            found.append("warned of " + ", ".join(doubts).replace("_", " "))
+        return Trust(level="low" if doubts else "middling", reasons=tuple(found))
 
     @property
     def next_step(self) -> str:
@@ -141,7 +153,10 @@ class Recommendations:
             return "decode plainly, or allow longer rounds (--max-itl)"
         if "not_lossless" in codes:
             return "set validate.acceptance: null to have the real speed-up decoded"
-        if all(self.nearest_measured(entry) is None for entry in known):
+        is_imported = any(entry.get("whole_rounds") for entry in known)
+        if is_imported and any(entry["decision"] == "undecided" for entry in known):
+            return "import several runs of the engine at each batch size and γ, γ = 0 too: they decide what is open"
+        if not is_imported and all(self.nearest_measured(entry) is None for entry in known):
             if codes & {"not_decoded", "out_of_time"}:
                 return "run the same command again; it goes on with decoding end to end"
             return "have the speed-ups decoded end to end: a new run (--fresh) with `validate: {gamma: recommended}`"
@@ -161,7 +176,7 @@ def is_known(entry: Mapping[str, Any]) -> bool:
 
 def is_optimistic(entry: Mapping[str, Any]) -> bool:
     """Whether an entry's speed-up leaves ε out, since it is unknown."""
-    return is_known(entry) and entry.get("t_overhead_s") is None
+    return is_known(entry) and entry.get("t_overhead_s") is None and not entry.get("whole_rounds")
 
 
 def is_conflict(entry: Entry) -> bool:

@@ -2,7 +2,8 @@
 
     Acceptance      Ω(γ), A_γ pooled over prompts, with replicates that draw prompts      (one for all batch sizes)
     RoundCosts      medians of the arms, with replicates that draw blocks                 (one for all arms of a cell);
-                    where rounds may verify fewer than γ drafts, T_verify is its mean over them
+                    where rounds may verify fewer than γ drafts, T_verify is its mean over them; rounds that a
+                    serving engine timed whole are T_round as they are
     SpeedupEstimate S(γ) and its decision                                                 `specgauge.model.decision`
 
 γ whose round was not timed, or that no text is long enough for, take no part; the rest is decided without them.
@@ -17,17 +18,24 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from specgauge.configs.fields import LARGEST_GAMMA
 from specgauge.model.acceptance.acceptance import Acceptance
 from specgauge.model.acceptance.lookups import draft_share_replicates, mean_verify_s
 from specgauge.model.acceptance.recorded import ChainCheck
 from specgauge.model.acceptance.renewal import RenewalResult
-from specgauge.model.arms import round_arms
+from specgauge.model.arms import round_arm, round_arms, verify_arm
 from specgauge.model.checks import FloatArray, IntArray, finite_or_none
 from specgauge.model.costs import RoundCosts
 from specgauge.model.decision import SpeedupEstimate, costs_from_blocks, estimate_speedup
 from specgauge.model.settings import Provenance, Setting
 from specgauge.model.speedup import round_times_s
-from specgauge.model.stats.bootstrap import draw_blocks, draw_prompts, percentile_interval, ratio_replicates
+from specgauge.model.stats.bootstrap import (
+    draw_blocks,
+    draw_prompts,
+    median_replicates,
+    percentile_interval,
+    ratio_replicates,
+)
 from specgauge.sweeps.analysis.acceptance import RecordedTexts
 from specgauge.sweeps.analysis.timings import CellTimings
 
@@ -35,6 +43,8 @@ if TYPE_CHECKING:
     from specgauge.configs.schema import Config
 
 
+ONE_RUN_SPREAD = 0.05
+"""Relative standard deviation that is assumed from run to run of a serving engine, where there was one run."""
 SharedCosts = dict[tuple[object, ...], tuple[CellTimings, RoundCosts]]
 """Costs of cells that several settings have; empty at first."""
 
@@ -45,10 +55,10 @@ class RecordedRounds:
 
     acceptance: Acceptance
     """(1 + R, G), every gamma of the grid."""
-    by_prompt: RenewalResult
-    """The sums behind it, by prompt."""
-    chain_check: ChainCheck
-    """Whether the recorded texts come from the chain that acceptance was computed for."""
+    by_prompt: RenewalResult | None = None
+    """The sums behind it, by prompt; None of counts that somebody else kept."""
+    chain_check: ChainCheck | None = None
+    """Whether the recorded texts come from the chain that acceptance was computed for; None without texts."""
 
     def interval(self, confidence: float) -> tuple[FloatArray, FloatArray]:
         """(low, high) of Ω, each (G,); NaN where the uncertainty is unknown."""
@@ -117,6 +127,7 @@ def acceptance_by_group(config: Config, rounds: RecordedRounds, groups: Mapping[
     groups: that of each prompt by its number; None where it has none.
     """
     result, precision = rounds.by_prompt, config.precision
+    assert result is not None, "counts have no prompts"
     found = [groups.get(number) for number in rounds.acceptance.prompts]
     for group in dict.fromkeys(found):
         own = [index for index, one in enumerate(found) if one == group]
@@ -175,6 +186,8 @@ def estimate_cell(
         return None
     known = zip(acceptance.gammas.tolist(), acceptance.is_known, strict=True)
     gammas = tuple(gamma for gamma, is_known in known if is_known and cell.trouble(gamma)[0] == "ok")
+    if cell.has_whole_rounds:  # parts timed in another way are no evidence beside them
+        gammas = tuple(filter(cell.is_whole, gammas))
     if not gammas:
         return None
     accepted, batch_size = acceptance.only(gammas), cell.cell.batch_size
@@ -202,6 +215,8 @@ def estimate_cell(
 def cell_costs(config: Config, cell: CellTimings, gammas: tuple[int, ...], shared: SharedCosts) -> RoundCosts:
     """Medians of a cell's arms with replicates, (1 + R, G); made once for all settings that have the same arms."""
     key = (cell.cell, gammas, *(id(arm) for arm in cell.arms.values()))
+    if key not in shared and cell.is_apart:
+        shared[key] = cell, _costs_apart(config, cell, gammas)
     if key not in shared:  # the cell is kept, so that no other arm takes the ids of its arms
         blocks = {name: _blocks(cell, name) for name in round_arms(gammas, catches_up=cell.cell.catches_up)}
         draws = draw_blocks(
@@ -211,6 +226,36 @@ def cell_costs(config: Config, cell: CellTimings, gammas: tuple[int, ...], share
         )
         shared[key] = cell, costs_from_blocks(blocks, gammas, draws)
     return shared[key][1]
+
+
+def _costs_apart(config: Config, cell: CellTimings, gammas: tuple[int, ...]) -> RoundCosts:
+    """Costs of arms that were timed apart, as the runs of a serving engine are: every arm by its own blocks."""
+    replicates = config.precision.bootstrap_replicates
+
+    def drawn(name: str, stream: int) -> FloatArray:
+        """(1 + R, marks) medians; NaN where the arm was not timed."""
+        blocks = list(cell.arms[name].blocks.values()) if name in cell.arms else []
+        if not blocks:
+            return np.full((1 + replicates, 1), np.nan)
+        draws = draw_blocks(len(blocks), replicates, (config.seed, int(cell.cell.id, 16), stream))
+        values = median_replicates(blocks, draws, name)
+        if len(blocks) == 1:
+            values[1:] = values[0] * np.exp(ONE_RUN_SPREAD * draws.normals)
+        return values
+
+    def by_gamma(arm: Callable[[int], str], stream: int) -> FloatArray:
+        return np.concatenate([drawn(arm(gamma), stream + gamma) for gamma in gammas], axis=1)
+
+    marks = [gamma - 1 for gamma in gammas]
+    chain_s, whole_s = drawn("draft", 1), by_gamma(round_arm, 2 * LARGEST_GAMMA)
+    return RoundCosts(
+        gammas=np.array(gammas),
+        t_decode_s=drawn("decode", 0)[:, 0],
+        t_draft_total_s=chain_s[:, marks] if max(marks) < chain_s.shape[1] else np.full(whole_s.shape, np.nan),
+        t_verify_s=by_gamma(verify_arm, LARGEST_GAMMA),
+        t_round_s=whole_s if cell.has_whole_rounds else None,
+        provenance=np.full(len(gammas), int(Provenance.MEASURED)),
+    )
 
 
 def _blocks(cell: CellTimings, name: str) -> list[FloatArray]:

@@ -92,7 +92,9 @@ def costs_of_cells(cells: Iterable[CellTimings]) -> CostTable | None:
         point: costs
         for point, costs in found.items()
         if np.isfinite(costs.t_decode_s)
-        and all(np.isfinite(v).any() for v in (costs.t_verify_s, costs.t_draft_total_s))
+        and (
+            costs.t_round_s is not None or all(np.isfinite(v).any() for v in (costs.t_verify_s, costs.t_draft_total_s))
+        )
     }
     return cost_table(f"pair {cells[0].cell.pair}, mode {cells[0].cell.mode}", measured) if measured else None
 

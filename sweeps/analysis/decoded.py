@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
 
+from specgauge.model.acceptance.renewal import RenewalResult
 from specgauge.model.arms import DIFFERS, GENERATE, LOOP, PLAIN, SAME, TIE, Arm, speculate_arm
 from specgauge.model.checks import FloatArray, IntArray, finite_or_none
 from specgauge.model.costs import CostSource
@@ -244,20 +245,22 @@ class DecodedCells:
         own = [block for block in self.blocks.get(key, ()) if block.gamma == gamma]
         setting = self.settings.get(key)
         recorded = None if setting is None else setting.rounds_at(key.start_context)
-        if recorded is not None and row["lossless"]:
-            row |= self._acceptance(key, recorded, gamma)
+        if recorded is not None and recorded.by_prompt is not None and row["lossless"]:
+            row |= self._acceptance(key, recorded, recorded.by_prompt, gamma)
         if own:
             row |= self._speedups(key, own)
             if predicted is not None and row["lossless"]:
                 row |= {"speedup_predicted": predicted, "error": predicted / row["speedup_measured"] - 1.0}
         return row
 
-    def _acceptance(self, key: DecodedKey, recorded: RecordedRounds, gamma: int) -> dict[str, Any]:
+    def _acceptance(
+        self, key: DecodedKey, recorded: RecordedRounds, by_prompt: RenewalResult, gamma: int
+    ) -> dict[str, Any]:
         rounds = self.rounds[key]  # those of a policy end where it expects a rejection, and would be a chosen few
         of_policies = [arm for arm in rounds["arm"].unique() if Arm.parse(arm).policy is not None]
         error = acceptance_error(
             rounds[~rounds["arm"].isin(of_policies)],
-            recorded.by_prompt,
+            by_prompt,
             recorded.acceptance.prompts,
             gamma,
             gamma_max=max(self.config.grid.gamma),

@@ -27,8 +27,17 @@ from specgauge.sweeps.analysis.adaptive import policy_rows
 from specgauge.sweeps.analysis.answers import Recommendations
 from specgauge.sweeps.analysis.cell_estimate import CellEstimate, SharedCosts, estimate_cell
 from specgauge.sweeps.analysis.decoded import DecodedCells
-from specgauge.sweeps.analysis.settings import RunSetting, acceptance_reasons, cells_of, run_settings
-from specgauge.sweeps.analysis.timings import REFUSED, UNMEASURED, CellTimings, collect_timings, refused
+from specgauge.sweeps.analysis.imported_warnings import imported_warnings
+from specgauge.sweeps.analysis.settings import NOTHING_COUNTED, RunSetting, acceptance_reasons, cells_of, run_settings
+from specgauge.sweeps.analysis.timings import (
+    NOT_IMPORTED,
+    NOT_YET,
+    REFUSED,
+    UNMEASURED,
+    CellTimings,
+    collect_timings,
+    refused,
+)
 from specgauge.sweeps.analysis.warnings import (
     acceptance_warnings,
     decision_warnings,
@@ -45,7 +54,7 @@ from specgauge.sweeps.plan import chains, plan_cells, planned_pairs
 from specgauge.sweeps.store.derived import stands, write_answers
 from specgauge.sweeps.store.outcomes import OUT_OF_TIME, PairOutcome, read_outcomes
 from specgauge.sweeps.store.rows import columns, plain, readable, write_csv
-from specgauge.sweeps.store.rundir import PREDICTIONS, VALIDATION, Run
+from specgauge.sweeps.store.rundir import CELLS, PREDICTIONS, VALIDATION, Run
 from specgauge.sweeps.store.schema import DecodedKey, PredictionRow, RecommendationRow, ValidationRow, WarningRow
 from specgauge.sweeps.store.tables import read_tuned
 
@@ -77,7 +86,10 @@ class AnalysedRun:
         settings = tuple(run_settings(run, acceptance_reasons(outcomes), pairs=pairs))
         if seed is not None:
             run = replace(run, config=run.config.model_copy(update={"seed": seed}))
-        cells = collect_timings(plan_cells(run.config), run.config.grid.gamma, run.journal(), refused(outcomes))
+        missing = NOT_IMPORTED if run.is_imported else NOT_YET
+        lines = run.journal() if (run.path / CELLS).exists() else ()
+        planned, gammas = plan_cells(run.config), run.config.grid.gamma
+        cells = collect_timings(planned, gammas, lines, refused(outcomes), missing=missing)
         decoded = DecodedCells.read(run, cells, settings)
         return cls(run=run, cells=cells, settings=settings, decoded=decoded, outcomes=outcomes)
 
@@ -222,7 +234,7 @@ def _trouble(setting: RunSetting, cell: CellTimings, gamma: int) -> tuple[str, s
     if acceptance is None:
         return "unmeasured", setting.reason
     if not acceptance.only([gamma]).is_known[0]:
-        return "unmeasured", TOO_SHORT
+        return "unmeasured", NOTHING_COUNTED if setting.texts is None else TOO_SHORT
     return "ok", ""
 
 
@@ -239,10 +251,13 @@ def _row(
     row |= {"is_best": False, "is_recommended": False, "cost_provenance": "", "acceptance_provenance": "", "label": ""}
     row |= _medians(cell, gamma)
     acceptance = setting.acceptance_at(cell.cell.context)
-    if acceptance is not None and interval is not None and setting.texts is not None:
+    known = acceptance is not None and (setting.texts is not None or acceptance.only([gamma]).is_known[0])
+    if acceptance is not None and interval is not None and known:
         row |= _acceptance(acceptance, gamma, *interval)
-        inside = setting.texts.covers(cell.cell.context)
-        row["acceptance_provenance"] = (Provenance.MEASURED if inside else Provenance.EXTRAPOLATED).label
+        provenance = Provenance(int(acceptance.only([gamma]).provenance[0]))
+        if setting.texts is not None and not setting.texts.covers(cell.cell.context):
+            provenance = max(provenance, Provenance.EXTRAPOLATED)
+        row["acceptance_provenance"] = provenance.label
     if cell.trouble(gamma)[0] == "ok":
         row["cost_provenance"] = Provenance.MEASURED.label
     if estimate is not None and gamma in estimate.costs.gammas:
@@ -259,6 +274,7 @@ def _medians(cell: CellTimings, gamma: int) -> dict[str, float | None]:
         "t_draft_total_s": finite_or_none(costs.t_draft_total_s[0]),
         "t_draft_catch_up_s": 0.0 if catch_up_s is None else finite_or_none(catch_up_s),
         "t_verify_s": finite_or_none(costs.t_verify_s[0]),
+        "t_round_s": None if costs.t_round_s is None else finite_or_none(costs.t_round_s[0]),
     }
 
 
@@ -287,7 +303,7 @@ def _speedup(estimate: CellEstimate, gamma: int) -> dict[str, Any]:
         "is_best": gamma == found.best_gamma,
         "is_recommended": gamma == found.recommended_gamma,
         "t_overhead_s": estimate.t_overhead_s,
-        "label": OPTIMISTIC if estimate.t_overhead_s is None else "",
+        "label": OPTIMISTIC if estimate.costs.is_optimistic else "",
     }
 
 
@@ -298,6 +314,7 @@ def recommendation(setting: RunSetting, cell: CellTimings, estimate: CellEstimat
         status, reason = _trouble(setting, cell, cell.gammas[0])
         entry |= dict.fromkeys(name for name in columns(RecommendationRow) if name not in entry)
         speedup = dict.fromkeys(("value", "low", "high"))
+        entry["whole_rounds"] = cell.has_whole_rounds
         unknown = {"speedup": speedup, "speedup_predicted": dict(speedup)}
         return entry | {"decision": "undecided", **unknown, "reason": f"{status}: {reason}"}
     found = estimate.speedup
@@ -320,6 +337,7 @@ def recommendation(setting: RunSetting, cell: CellTimings, estimate: CellEstimat
         "p_speculation_pays": at(found.p_pays),
         "tokens_per_round": finite_or_none(acceptance.only([chosen]).tokens_per_round[0, 0]),
         "t_overhead_s": estimate.t_overhead_s,
+        "whole_rounds": estimate.costs.t_round_s is not None,
         "t_decode_s": float(estimate.costs.t_decode_s[0]),
         "t_round_s": at(estimate.t_round_s),
         "reason": found.decision.reason,
@@ -334,22 +352,25 @@ def _run_warnings(
     for pair in planned_pairs(config):
         own = [cell for cell in cells if cell.cell.pair == pair.name]
         has_time = not analysed.outcomes.get(pair.name, PairOutcome()).left_out
-        for row in timing_warnings(config, pair.name, own, analysed.decoded.disturbances(pair.name)):
-            if has_time or row.code != UNMEASURED:  # what there was no time for is told once
-                yield row
+        if analysed.run.is_imported:
+            yield from imported_warnings(analysed.run, pair.name, own)
+        else:
+            for row in timing_warnings(config, pair.name, own, analysed.decoded.disturbances(pair.name)):
+                if has_time or row.code != UNMEASURED:  # what there was no time for is told once
+                    yield row
         is_skipped = all(arm.status in ("skipped", REFUSED) for cell in own for arm in cell.arms.values())
         settings = {setting.key.sampling: setting for setting in found if setting.key.pair == pair.name}
         texts = {name: setting.texts for name, setting in settings.items() if setting.texts is not None}
         yield from acceptance_warnings(config, pair.name, texts)
         for name, setting in settings.items():
-            if setting.texts is None and not is_skipped and setting.reason != OUT_OF_TIME:  # whose cells tell why
+            if setting.rounds is None and not is_skipped and setting.reason != OUT_OF_TIME:  # whose cells tell why
                 yield WarningRow(
                     code="acceptance_missing",
                     message=f"pair {pair.name}, sampling {name}: no acceptance: {setting.reason}",
                     remedy="run the same command again; where memory ran out, lower acceptance.batch_size and chunk",
                 )
     for setting in found:
-        if setting.rounds is not None:
+        if setting.rounds is not None and setting.rounds.chain_check is not None:
             yield from setting_warnings(
                 setting.key,
                 draft_is_timed=setting.draft_chain == setting.chain or setting.draft_chain in chains(config),

@@ -5,7 +5,7 @@
             estimate = estimate_cell(config, cell, setting.acceptance_at(cell.cell.context))
 
 Acceptance is pooled over all texts of a sampling setting; at a context that texts start from exactly
-(`workload.prompt_tokens`), over those.
+(`workload.prompt_tokens`), over those. An imported run has counts in the place of texts.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from specgauge.model.sampling import chain_name
 from specgauge.model.settings import Setting
 from specgauge.sweeps.analysis.acceptance import RecordedTexts, recorded_texts
 from specgauge.sweeps.analysis.cell_estimate import RecordedRounds, recorded_acceptance
+from specgauge.sweeps.analysis.counts import counted_acceptance
 from specgauge.sweeps.analysis.timings import CellTimings
 from specgauge.sweeps.plan import Cell, planned_pairs, settings_of
 from specgauge.sweeps.store.outcomes import PairOutcome
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from specgauge.configs.pairs import PairConfig
     from specgauge.configs.schema import Config, SamplingConfig
 
+NO_TEXTS = "the run is imported: it has counts of rounds, no texts whose positions were recorded"
+NOTHING_COUNTED = "the imported files count no round that drafted; import a run of the engine at this γ beside them"
 NO_ACCEPTANCE = "acceptance is not recorded yet; run the same command again, it goes on where it stopped"
 
 
@@ -47,6 +50,7 @@ class RunSetting:
     rounds: RecordedRounds | None
     """None where acceptance is missing, for the reason given."""
     reason: str
+    """Why there are no texts; empty where there are."""
     starting_at: Mapping[int, RecordedRounds] = field(default_factory=dict)
     """What the texts that start at exactly a context yield, by context; all others take `rounds`."""
 
@@ -98,7 +102,25 @@ def run_settings(
             is_there = run.has_acceptance(pair.name, sampling.name)
             frame = run.acceptance_of(pair.name, sampling.name) if is_there else None
             reason = reasons.get((pair.name, sampling.name), NO_ACCEPTANCE)
-            yield from _settings_of_pair(run.config, pair, sampling, frame, reason)
+            counted = None if is_there else _counted(run, pair.name, sampling.name)
+            if run.is_imported:
+                reason = NOTHING_COUNTED
+            for setting in _settings_of_pair(run.config, pair, sampling, frame, reason):
+                yield setting if counted is None else replace(setting, rounds=counted, reason=NO_TEXTS)
+
+
+def _counted(run: Run, pair: str, sampling: str) -> RecordedRounds | None:
+    rows, precision = run.counts(pair, sampling), run.config.precision
+    if not rows:
+        return None
+    acceptance = counted_acceptance(
+        rows,
+        run.config.grid.gamma,
+        replicates=precision.bootstrap_replicates,
+        seed=run.config.seed,
+        confidence=precision.confidence,
+    )
+    return RecordedRounds(acceptance=acceptance)
 
 
 def _settings_of_pair(

@@ -5,7 +5,8 @@
 
 Times in seconds; samples stay in their blocks, which are what a bootstrap draws. The arms of a cell are interleaved in
 a block, so what they have in common there is the machine's pace: every block is brought to the mean pace of all
-(`specgauge.model.search.levels`), and a ratio of two arms does not depend on which blocks were slow.
+(`specgauge.model.search.levels`), and a ratio of two arms does not depend on which blocks were slow. Blocks that were
+timed apart, as a serving engine's runs are, have no such pace; they stay as they are.
 """
 
 from __future__ import annotations
@@ -16,7 +17,16 @@ from functools import cached_property
 
 import numpy as np
 
-from specgauge.model.arms import DRAFT_ARMS, arm_names, is_prefill, round_arms, verify_arm, verify_gammas
+from specgauge.model.arms import (
+    APART,
+    DRAFT_ARMS,
+    arm_names,
+    is_prefill,
+    round_arm,
+    round_arms,
+    verify_arm,
+    verify_gammas,
+)
 from specgauge.model.checks import FloatArray
 from specgauge.model.costs import RoundCosts, measured_costs
 from specgauge.model.search.levels import level_blocks
@@ -30,6 +40,8 @@ UNMEASURED, REFUSED = "unmeasured", "refused"
 DISTURBED = "disturbed"
 """The note of a block on how many of its samples other programs disturbed, as earlier releases wrote it."""
 NOT_YET = "not measured yet; run the same command again, it goes on where it stopped"
+NOT_IMPORTED = "the imported files hold no time of {arm} here"
+"""As NOT_YET, of a run that another program measured."""
 _SEVERITY = (REFUSED, "failed", "killed", "oom", "skipped", UNMEASURED, "ok")
 
 
@@ -53,6 +65,8 @@ class ArmTimings:
     """Of all samples."""
     blocks_as_taken_s: Mapping[int, FloatArray] = field(default_factory=dict)
     """At the pace they were taken at: by which the uncertainty of a figure in seconds goes."""
+    is_apart: bool = False
+    """Whether its blocks were timed apart from those of other arms."""
 
     @property
     def samples_s(self) -> FloatArray:
@@ -72,7 +86,7 @@ class ArmTimings:
 
 @dataclass(frozen=True, kw_only=True)
 class CellTimings:
-    """One planned cell and its arms; every planned arm is there, measured or not."""
+    """One planned cell and its arms; every planned arm is there, measured or not, and rounds that were timed whole."""
 
     cell: Cell
     arms: Mapping[str, ArmTimings]
@@ -86,22 +100,24 @@ class CellTimings:
     def costs(self) -> RoundCosts:
         """Medians, of every γ up to the largest planned; NaN where an arm has no time."""
         gammas = np.arange(1, max(self.gammas) + 1)
-        marks_s, verify_s = np.full(gammas.size, np.nan), np.full(gammas.size, np.nan)
+        marks_s, verify_s, whole_s = (np.full(gammas.size, np.nan) for _ in range(3))
         chain_s = self._median_s("draft")[: gammas.size]
         marks_s[: chain_s.size] = chain_s
         for gamma in self.gammas:
             verify_s[gamma - 1] = self._median_s(verify_arm(gamma))[0]
+            whole_s[gamma - 1] = self._median_s(round_arm(gamma))[0]
         return measured_costs(
             gammas,
             t_decode_s=self._median_s("decode")[0],
             t_draft_marks_s=marks_s,
             t_verify_s=verify_s,
             t_draft_two_tokens_s=self._median_s("draft_catch_up")[0] if self.cell.catches_up else None,
+            t_round_s=whole_s if self.has_whole_rounds else None,
         )
 
     def _median_s(self, arm: str) -> FloatArray:
-        found = self.arms[arm]
-        return found.median_s if found.blocks else np.array([np.nan])
+        found = self.arms.get(arm)
+        return np.array([np.nan]) if found is None or not found.blocks else found.median_s
 
     def with_draft_of(self, other: CellTimings) -> CellTimings:
         """These target arms with the draft arms of another chain at the same point, timed block by block beside them.
@@ -119,10 +135,32 @@ class CellTimings:
             return None
         return float(np.median(decode.samples_s))
 
+    def is_whole(self, gamma: int) -> bool:
+        """Whether rounds of `gamma` were timed whole: their parts are then not needed."""
+        return round_arm(gamma) in self.arms
+
+    @property
+    def has_whole_rounds(self) -> bool:
+        """Whether rounds of some γ were timed whole."""
+        return any(self.is_whole(gamma) for gamma in self.gammas)
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether its arms were timed apart: by another program, which has no catch-up step of its own to show."""
+        return any(arm.is_apart for arm in self.arms.values())
+
     def trouble(self, gamma: int) -> tuple[str, str]:
         """(status, reason) of a round of `gamma`: that of its worst arm; ("ok", "") when all are measured."""
-        needed = [self.arms[name] for name in round_arms([gamma], catches_up=self.cell.catches_up)]
+        names = round_arms([gamma], catches_up=self.cell.catches_up and not self.is_apart)
+        if self.is_whole(gamma):
+            names = "decode", round_arm(gamma)
+        needed = [self.arms[name] for name in names]
         worst = min(needed, key=lambda arm: _SEVERITY.index(arm.status))
+        if self.is_apart and worst.status == UNMEASURED:
+            is_plain = self.arms["decode"].status == UNMEASURED
+            return UNMEASURED, NOT_IMPORTED.format(
+                arm="plain decoding (γ = 0)" if is_plain else f"rounds at γ = {gamma}"
+            )
         return worst.status, "" if worst.status == "ok" else worst.reason
 
 
@@ -136,10 +174,13 @@ def collect_timings(
     gammas: tuple[int, ...],
     lines: Iterable[JournalLine],
     refusals: Mapping[str, str] | None = None,
+    *,
+    missing: str = NOT_YET,
 ) -> tuple[CellTimings, ...]:
     """Sort journal lines into the planned cells; of lines about the same block the last counts.
 
     refusals: why pairs were given up, by their names; their arms without a line have that status and reason.
+    missing: why another arm has no line, its name as {arm}.
 
     Raises:
         ValueError: samples of one block have different numbers of marks.
@@ -149,8 +190,9 @@ def collect_timings(
         latest.setdefault((line.cell, line.arm), {})[line.block] = line
     found = []
     for cell in cells:
-        names = arm_names(gammas, catches_up=cell.catches_up)
-        arms = {arm: _arm(arm, latest.get((cell.id, arm), {})) for arm in names}
+        names = [*arm_names(gammas, catches_up=cell.catches_up)]
+        names += [arm for arm in map(round_arm, gammas) if (cell.id, arm) in latest]
+        arms = {arm: _arm(arm, latest.get((cell.id, arm), {}), missing) for arm in names}
         if refusals is not None and (why := refusals.get(cell.pair)) is not None:
             given_up = {name: arm for name, arm in arms.items() if arm.status == UNMEASURED}
             arms |= {name: replace(arm, status=REFUSED, reason=why) for name, arm in given_up.items()}
@@ -160,7 +202,7 @@ def collect_timings(
 
 def _at_one_pace(arms: Mapping[str, ArmTimings]) -> dict[str, ArmTimings]:
     """The arms of a cell as if the machine had kept one pace; prefills as taken, and an arm that stands alone."""
-    timed = {name: arm.blocks for name, arm in arms.items() if arm.blocks and not is_prefill(name)}
+    timed = {name: arm.blocks for name, arm in arms.items() if arm.blocks and not (is_prefill(name) or arm.is_apart)}
     level = level_blocks(timed) if len(timed) > 1 else {}
     return {name: replace(arm, blocks=level.get(name, arm.blocks)) for name, arm in arms.items()}
 
@@ -169,7 +211,7 @@ def _joined(blocks: Mapping[int, FloatArray]) -> FloatArray:
     return np.concatenate(list(blocks.values())) if blocks else np.empty((0, 1))
 
 
-def _arm(arm: str, lines: Mapping[int, JournalLine]) -> ArmTimings:
+def _arm(arm: str, lines: Mapping[int, JournalLine], missing: str) -> ArmTimings:
     measured = [line for _, line in sorted(lines.items()) if line.status == "ok" and line.samples_s]
     rest = [line for line in lines.values() if line.status != "ok" and SEARCH_NOTE not in line.notes]
     notes = [line for line in lines.values() if line.status != "ok" and SEARCH_NOTE in line.notes]
@@ -184,13 +226,14 @@ def _arm(arm: str, lines: Mapping[int, JournalLine]) -> ArmTimings:
         blocks_as_taken_s=blocks,
         first_call_s=first_call_s,
         disturbance=added_up(map(_disturbance, measured)),
+        is_apart=any(APART in line.notes for line in measured),
     )
     if left_out is not None and all(line.block < left_out.block for line in measured):
         search = str(left_out.notes[SEARCH_NOTE])
         return replace(found, status="skipped", reason=left_out.reason or "", search=search)
     worst = min(rest, key=lambda line: _SEVERITY.index(line.status), default=None)
     if worst is None:
-        return found if measured else replace(found, status=UNMEASURED, reason=NOT_YET)
+        return found if measured else replace(found, status=UNMEASURED, reason=missing.format(arm=arm))
     reason = worst.reason or worst.status
     return (
         replace(found, reason=reason, ended_by=worst.status)

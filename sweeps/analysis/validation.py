@@ -1,7 +1,8 @@
 """The prediction held against what was decoded end to end: ε with whole contexts held out, errors, and a summary.
 
     ε of a cell         median over the blocks of the same pair, sampling and batch size at OTHER contexts of what the
-                        phases accept, roll back and host work took, in the costs' own time
+                        phases accept, roll back and host work took, in the costs' own time; its interval is Student's t
+                        over those blocks, of a single one with the spread that blocks of other cells have
     predicted S         of the cell: Ω of the acceptance pass · T_decode / (C + π Δ₂ + T_verify + ε)
     S from counts       the same with the rounds and tokens that were counted, block by block
     cost error          median over blocks of S from counts / S measured − 1
@@ -55,37 +56,67 @@ def overheads(
     def shared(key: DecodedKey) -> tuple[str, str, str, int]:
         return key.pair, key.mode, key.sampling, key.batch_size
 
+    timed = {key: by_block for key, own in blocks.items() if (by_block := _by_block(own))}
+    borrowed = _relative_spread(timed.values())
     found = {}
     for key in keys:
-        siblings = {
-            other: timed
-            for other, own in blocks.items()
-            if shared(other) == shared(key) and (timed := [block for block in own if np.isfinite(block.t_overhead_s)])
-        }
+        siblings = {other: own for other, own in timed.items() if shared(other) == shared(key)}
         others = [own for other, own in siblings.items() if other.start_context != key.start_context]
-        used = others or list(siblings.values())
+        used = [block for own in others or siblings.values() for block in own]
         if used:
+            generator = np.random.default_rng((seed, key.start_context))
             found[key] = Overhead(
-                t_overhead_s=_median_s(used, replicates, (seed, key.start_context)),
+                t_overhead_s=_overhead_replicates(used, generator, replicates, borrowed),
                 fitted_from=OTHER_CONTEXTS if others else SAME_CONTEXT,
             )
     return found
 
 
-def _median_s(cells: Sequence[Sequence[CountedBlock]], replicates: int, seed: tuple[int, int]) -> FloatArray:
-    """(1 + R,) the median ε of blocks; drawn are whole blocks, with every γ in them."""
-    by_block: dict[tuple[int, int], list[float]] = {}
-    for number, blocks in enumerate(cells):
-        for block in blocks:
-            by_block.setdefault((number, block.block), []).append(block.t_overhead_s)
-    widest = max(map(len, by_block.values()))
-    implied = np.array([found + [np.nan] * (widest - len(found)) for found in by_block.values()])
-    result = np.full(1 + replicates, np.nanmedian(implied))
-    if len(implied) > 1:
-        drawn = np.random.default_rng(seed).integers(0, len(implied), (replicates, len(implied)))
-        median = np.nanmedian if np.isnan(implied).any() else np.median
-        result[1:] = median(implied[drawn].reshape(replicates, implied.size), axis=1)
-    return result
+def _by_block(blocks: Iterable[CountedBlock]) -> list[list[float]]:
+    """ε of every γ, where it was timed, by block."""
+    found: dict[int, list[float]] = {}
+    for block in blocks:
+        if np.isfinite(block.t_overhead_s):
+            found.setdefault(block.block, []).append(block.t_overhead_s)
+    return list(found.values())
+
+
+SINGLE_BLOCK_SPREAD = 0.5
+"""Standard deviation of ε, as a share of it, that a single block is taken to have where no cell has several."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Spread:
+    """A standard deviation, as a share, with its degrees of freedom."""
+
+    share: float = SINGLE_BLOCK_SPREAD
+    freedom: float = math.inf
+
+
+def _relative_spread(cells: Iterable[Sequence[Sequence[float]]]) -> _Spread:
+    """Of ε between the blocks of a cell, pooled over all cells that have several."""
+    means = [np.array([np.median(block) for block in own]) for own in cells if len(own) > 1]
+    shares = [own / own.mean() for own in means if own.mean() > 0]
+    freedom = sum(own.size - 1 for own in shares)
+    if not freedom:
+        return _Spread()
+    return _Spread(share=math.sqrt(sum(float(((own - 1.0) ** 2).sum()) for own in shares) / freedom), freedom=freedom)
+
+
+def _overhead_replicates(
+    blocks: Sequence[Sequence[float]], generator: np.random.Generator, replicates: int, borrowed: _Spread
+) -> FloatArray:
+    """(1 + R,) the median ε of all γ of all blocks, then Student's t over blocks; of one block with a borrowed spread.
+
+    No replicate is below 0: host work takes time.
+    """
+    estimate = float(np.median(np.concatenate(blocks)))
+    medians, freedom = np.array([np.median(block) for block in blocks]), float(len(blocks) - 1)
+    spread_s = borrowed.share * estimate if len(blocks) < 2 else float(medians.std(ddof=1)) / math.sqrt(len(blocks))
+    if len(blocks) < 2:
+        freedom = borrowed.freedom
+    drawn = generator.standard_normal(replicates) if math.isinf(freedom) else generator.standard_t(freedom, replicates)
+    return np.array([estimate, *np.maximum(estimate + spread_s * drawn, 0.0)])
 
 
 def acceptance_error(
@@ -138,9 +169,9 @@ def measured_replicates(
     """(1 + R,) S measured, pooled over the blocks of a cell and γ, then from drawing batches.
 
     batches: the number of each block's batch; blocks of the same prompts are one, and drawn together. spread: what a
-    single batch has for its uncertainty, `batch_spread` of the others. Replicates are widened on the log
-    scale: nominal 90 % intervals covered the truth in 86 to 91 % of 600 simulated experiments each, from 2 to 16
-    blocks; as drawn in 48 % (2 blocks) to 87 %.
+    single batch has for its uncertainty, `batch_spread` of the others, or more where its own blocks differ by more.
+    Replicates are widened on the log scale: nominal 90 % intervals covered the truth in 86 to 91 % of 600 simulated
+    experiments each, from 2 to 16 blocks; as drawn in 48 % (2 blocks) to 87 %.
     """
     tokens = np.array([b.tokens_per_round * b.rounds for b in blocks])
     rounds_s = np.array([b.t_round_s * b.rounds for b in blocks])
@@ -153,7 +184,9 @@ def measured_replicates(
     everything, generator = float(pooled(np.ones((1, len(blocks))))[0]), np.random.default_rng(seed)
     distinct = int(batches.max()) + 1
     if distinct < 2:
-        drawn = everything * np.exp(spread * generator.standard_normal(replicates))
+        logs = np.log([block.speedup_measured for block in blocks])
+        widest = max(spread, float(logs.std(ddof=1))) if len(blocks) > 1 else spread
+        drawn = everything * np.exp(widest * generator.standard_normal(replicates))
     else:
         weights = generator.multinomial(distinct, np.full(distinct, 1 / distinct), replicates)[:, batches]
         drawn = everything * (pooled(weights.astype(np.float64)) / everything) ** expansion(distinct, confidence)

@@ -141,7 +141,7 @@ class ServingAnswers:
         """
         largest = max(one.gamma for one in self.ranges)
         if largest == 0:
-            raise ValueError(f"{self._nothing(self.points[0])}, and at no other batch size does it pay")
+            raise ValueError(self._nothing(self.points[0], "speculation pays at no batch size; "))
         return largest
 
     def fixed(self, batch_size: int | None) -> PointAnswer:
@@ -160,6 +160,6 @@ class ServingAnswers:
             raise ValueError(self._nothing(known[size]) + (f"; it pays at {others}: --batch-size" if others else ""))
         return known[size]
 
-    def _nothing(self, point: PointAnswer) -> str:
+    def _nothing(self, point: PointAnswer, where: str = "") -> str:
         remedy = "; --undecided gamma exports what is open" if point.verdict == "undecided" else ""
-        return f"{self.source}: nothing to export, {point.label}{remedy}"
+        return f"{self.source}: nothing to export, {where}{point.label}{remedy}"

@@ -87,9 +87,9 @@ def header_lines(answers: ServingAnswers, engine: Engine, export: Export) -> Ite
 def _rules_text(answers: ServingAnswers) -> str:
     if answers.draft_sampling is None:
         return "the draft sampling and acceptance rule that the acceptance was taken under"
-    drawn = {"same": "drawn as the target draws (same)", "greedy": "greedy"}[answers.draft_sampling]
+    drawn = {"same": "drafts drawn as the target draws (same)", "greedy": "greedy drafts"}[answers.draft_sampling]
     alike = "" if answers.rules_differ else ", which here is the same as any other rules"
-    return f"drafts {drawn}, accepted by the {answers.acceptance_rule} rule{alike}"
+    return f"{drawn}, accepted by the {answers.acceptance_rule} rule{alike}"
 
 
 def warnings_of(answers: ServingAnswers, engine: Engine) -> tuple[str, ...]:
@@ -132,6 +132,14 @@ def json_text(content: Mapping[str, Any]) -> str:
     """Strict JSON, a line for each key."""
     lines = [f"  {json.dumps(key)}: {json.dumps(value, allow_nan=False)}" for key, value in content.items()]
     return "\n".join(["{", ",\n".join(lines), "}"]) + "\n"
+
+
+def refuse_batch_size(request: Request) -> None:
+    """Raise ValueError where a single batch size is asked for, in forms that have them all."""
+    if request.batch_size is not None:
+        raise ValueError(
+            f"batch size: expected none, since what is written has every batch size, got {request.batch_size}"
+        )
 
 
 def placeholder_notes(answers: ServingAnswers, title: str) -> Iterator[str]:

@@ -5,6 +5,7 @@ plan_answers(Path("plan.json"), context=8192)
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -76,7 +77,6 @@ class PlannedPoint:
     batch_size: BatchSize
     context: Whole
     decision: PlannedDecision
-    gamma: GammaOrNone
     by_gamma: tuple[PlannedGamma, ...]
 
 
@@ -148,7 +148,7 @@ def plan_answers(path: Path, *, context: int | None = None) -> ServingAnswers:
         context=chosen,
         confidence=plan.confidence,
         ranges=tuple(ranges),
-        points=tuple(map(_point, points)),
+        points=tuple(_point(point, ranges) for point in points),
         reach=f"{below}beyond batch size {last} nothing was planned or fits: γ is 0",
         warnings=(f"context {chosen} was taken of {listed}: --context chooses",) if is_chosen else (),
     )
@@ -188,7 +188,8 @@ def _range(step: PlannedStep, decisions: dict[int, PlannedDecision]) -> GammaRan
     )
 
 
-def _point(point: PlannedPoint) -> PointAnswer:
+def _point(point: PlannedPoint, ranges: Sequence[GammaRange]) -> PointAnswer:
+    """A point with the γ of the schedule, which may keep one where another is hardly better."""
     figures = {
         one.gamma: GammaFigures(
             tokens_per_round=one.tokens_per_round,
@@ -202,7 +203,7 @@ def _point(point: PlannedPoint) -> PointAnswer:
     decision = point.decision
     return PointAnswer(
         batch_size=point.batch_size,
-        gamma=point.gamma,
+        gamma=next(one.gamma for one in ranges if one.first <= point.batch_size <= one.last),
         verdict=decision.verdict,
         reason=decision.reason,
         by_gamma=figures,

@@ -17,6 +17,7 @@ from specgauge.configs.errors import did_you_mean
 from specgauge.configs.fields import EMBEDDED
 from specgauge.configs.pairs import LayersDraft, ModelConfig, NgramDraft, PairConfig
 from specgauge.model.decision import OPTIMISTIC
+from specgauge.model.sampling import chain_name
 from specgauge.model.speedup import round_times_s
 from specgauge.sweeps.analysis.cell_estimate import CellEstimate
 from specgauge.sweeps.analysis.predictions import AnalysedRun
@@ -25,7 +26,8 @@ from specgauge.sweeps.analysis.timings import CellTimings
 from specgauge.sweeps.exports.answers import DraftSource, GammaFigures, PointAnswer, ServingAnswers
 from specgauge.sweeps.exports.engine import DraftRules
 from specgauge.sweeps.exports.schedule import KnownPoint, Undecided, answer, gamma_schedule
-from specgauge.sweeps.plan import chains, planned_pairs
+from specgauge.sweeps.imports.write import UNKNOWN
+from specgauge.sweeps.plan import chains, planned_pairs, settings_of
 from specgauge.sweeps.recommend import refuse_what_is_not_there
 from specgauge.sweeps.store.rundir import Run
 
@@ -55,7 +57,11 @@ def run_answers(
     if sampling is None:
         sampling = run.config.sampling[0].name
         warnings += _chosen("sampling", sampling, [one.name for one in run.config.sampling])
-    setting, analysed = _setting(run, rules, chosen_pair, sampling, draft_sampling)
+    settings = next(settings_of(one) for one in run.config.sampling if one.name == sampling)
+    rules_differ = chosen_pair.drafts_with_model and chain_name(settings).endswith("draw")
+    _check_draft_sampling(draft_sampling)
+    wanted = draft_sampling if rules_differ or draft_sampling in run.config.draft_sampling else None
+    setting, analysed = _setting(run, rules, chosen_pair, sampling, wanted)
     cells = cells_of(setting, analysed.cells)
     contexts = sorted({cell.cell.context for cell in cells})
     if context is None:
@@ -75,7 +81,7 @@ def run_answers(
         sampling=setting.key.sampling,
         draft_sampling=setting.key.draft_sampling,
         acceptance_rule=setting.key.acceptance_rule,
-        rules_differ=chosen_pair.drafts_with_model and setting.chain.endswith("draw"),
+        rules_differ=rules_differ,
         context=context,
         confidence=confidence,
         ranges=ranges,
@@ -97,16 +103,20 @@ def _chosen(what: str, value: str, values: list[str]) -> list[str]:
     return [f"{what} {value} was taken of {', '.join(values)}: --{what} chooses"] if len(values) > 1 else []
 
 
+def _check_draft_sampling(written: str | None) -> None:
+    known = ("same", "greedy")
+    if written not in (None, *known):
+        raise ValueError(
+            f"draft sampling: expected {' or '.join(known)}, got {written!r}{did_you_mean(str(written), known)}"
+        )
+
+
 def _setting(
     run: Run, rules: DraftRules, pair: PairConfig, sampling: str, wanted: str | None
 ) -> tuple[RunSetting, AnalysedRun]:
     """The setting whose rules are wanted, else nearest to the engine's, and the run analysed for it."""
     config = run.config
     drafts, accepted = config.draft_sampling, config.acceptance_rule
-    if wanted not in (None, "same", "greedy"):
-        raise ValueError(
-            f"draft sampling: expected same or greedy, got {wanted!r}{did_you_mean(str(wanted), ('same', 'greedy'))}"
-        )
     draws = wanted or (rules.draft_sampling if rules.draft_sampling in drafts else drafts[0])
     rule = rules.acceptance_rule if rules.acceptance_rule in accepted else accepted[0]
     if draws not in drafts:  # beside the others, whose decoding end to end says what a round costs besides
@@ -120,7 +130,8 @@ def _setting(
     if draws not in drafts and setting.texts is None:
         raise ValueError(
             f"{run.path}: no drafts were recorded from which {draws} ones could be answered, only "
-            f"{' and '.join(drafts)} ones; record both with `specgauge run … --set draft_sampling=[same,greedy]`"
+            f"{' and '.join(drafts)} ones; record both with `specgauge run … --set draft_sampling=[same,greedy]`, or "
+            "import runs of an engine that drafts so"
         )
     return setting, analysed
 
@@ -136,7 +147,8 @@ def _known_points(
         estimate = analysed.estimate(setting, cell)
         if estimate is None or acceptance is None:
             status, why = cell.trouble(cell.gammas[0])
-            reason = setting.reason or (f"{status}: {why}" if status != "ok" else "no text is long enough")
+            missing = "no text is long enough" if acceptance is not None else setting.reason
+            reason = missing if status == "ok" else f"{status}: {why}"
             warnings.append(f"batch size {size} is not known ({reason})")
             continue
         known = KnownPoint(
@@ -162,7 +174,8 @@ def _reach(sizes: list[int]) -> str:
 def _notes(setting: RunSetting, analysed: AnalysedRun, points: list[KnownPoint]) -> Iterator[str]:
     if any(point.costs.is_optimistic for point in points):
         yield f"S is {OPTIMISTIC}"
-    if setting.draft_chain != setting.chain and setting.draft_chain not in chains(analysed.run.config):
+    is_timed = setting.draft_chain == setting.chain or setting.draft_chain in chains(analysed.run.config)
+    if not (is_timed or analysed.run.is_imported):
         yield "the time of a draft step is that of drawn drafts; greedy ones were not timed"
 
 
@@ -190,13 +203,17 @@ def _point(size: int, known: KnownPoint, estimate: CellEstimate, undecided: Unde
 
 
 def _origin(run: Run) -> str:
+    if run.is_imported:
+        release = run.environment.get("release")
+        engine = run.environment.get("engine") or "an engine"
+        return f"imported ({run.environment.get('format')}) from {engine}{f' {release}' if release else ''}"
     when = run.environment.get("collected_at")
     device = run.environment.get("gpu") or run.environment.get("device") or "an unknown machine"
     return f"measured {str(when)[:10] if when else 'on an unknown day'} on {device}"
 
 
 def _loadable(model: ModelConfig) -> str | None:
-    return None if model.model == EMBEDDED else model.model
+    return None if model.model in (EMBEDDED, UNKNOWN) else model.model
 
 
 def _draft(pair: PairConfig) -> DraftSource:

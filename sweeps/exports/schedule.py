@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from itertools import groupby, pairwise
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 
@@ -23,7 +23,8 @@ from specgauge.model.decision import SpeedupEstimate, Verdict, summarise
 from specgauge.model.settings import Provenance
 from specgauge.model.speedup import speedups
 
-OFF, RECOMMENDED = "off", "gamma"
+OFF: Final = "off"
+RECOMMENDED: Final = "gamma"
 Undecided = Literal["off", "gamma"] | int
 """What is written where the decision is open: no drafts, the γ that would be recommended, or a γ of one's own."""
 EVALUATED = 64

@@ -25,6 +25,7 @@ from specgauge.sweeps.exports.engine import (
     expectation,
     json_text,
     placeholder_notes,
+    refuse_batch_size,
 )
 
 
@@ -43,8 +44,9 @@ def adaptive(answers: ServingAnswers, request: Request) -> Export:
     """The JSON of `--speculative-adaptive-config`: γ by batch size.
 
     Raises:
-        ValueError: nothing pays.
+        ValueError: nothing pays, or a single batch size is asked for.
     """
+    refuse_batch_size(request)
     start = [*_algorithm(answers), *_chain(answers.largest_gamma)]
     beyond = answers.largest_batch + 1
     steps = {step.first: step.gamma for step in answers.steps}
@@ -67,8 +69,9 @@ def dspark_table(answers: ServingAnswers, request: Request) -> Export:
     """The JSON of `--speculative-dspark-sps-table-path`: rounds a second by tokens verified, at the largest γ.
 
     Raises:
-        ValueError: nothing pays, or rounds of that γ are known at a single batch size.
+        ValueError: nothing pays, a single batch size is asked for, or rounds of that γ are known at one alone.
     """
+    refuse_batch_size(request)
     gamma = answers.largest_gamma
     rounds = {
         point.batch_size * (gamma + 1): 1.0 / point.by_gamma[gamma].t_round_s

@@ -25,6 +25,7 @@ from specgauge.sweeps.exports.engine import (
     Request,
     expectation,
     placeholder_notes,
+    refuse_batch_size,
     release_number,
 )
 
@@ -40,8 +41,9 @@ def speculative_config(answers: ServingAnswers, request: Request) -> Export:
     """The YAML of `speculative_config`.
 
     Raises:
-        ValueError: nothing pays, only larger batch sizes do, or no such release.
+        ValueError: nothing pays, only larger batch sizes do, a single one is asked for, or no such release.
     """
+    refuse_batch_size(request)
     release = NEWEST if request.release is None else release_number(request.release, "TensorRT-LLM", "1.3.0rc8")
     steps, notes = _falling(answers)
     is_up_to = release >= UP_TO_SINCE

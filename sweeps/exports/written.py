@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from specgauge.sweeps.exports.registry import Settings
-from specgauge.sweeps.store.files import write_text_atomically
+from specgauge.sweeps.store.files import check_output, write_text_atomically
 from specgauge.sweeps.store.rundir import CONFIG, MEASURED
 
 
@@ -16,8 +16,10 @@ def write_settings(settings: Settings, out: Path) -> list[Path]:
         ValueError: `out` cannot be a file, or holds what a run measured.
         StorageError: the disk refused a write; an older file stays.
     """
-    beside = out.with_name(f"{out.name}.txt")
-    files = {out: settings.text} if settings.comment is not None else {out: settings.content, beside: settings.header}
+    _refuse(out)
+    files = {out: settings.text}
+    if settings.comment is None:
+        files[out.with_name(f"{out.name}.txt")] = settings.header
     for path in files:
         _refuse(path)
     for path, text in files.items():
@@ -26,9 +28,6 @@ def write_settings(settings: Settings, out: Path) -> list[Path]:
 
 
 def _refuse(path: Path) -> None:
-    if path.exists() and not path.is_file():
-        raise ValueError(f"{path}: expected the name of a file to write, got what is none")
+    check_output(path, "speculative.json")
     if path.suffix == ".parquet" or (path.name in MEASURED and (path.parent / CONFIG).is_file()):
         raise ValueError(f"{path}: holds what a run measured, give another --out")
-    if not path.parent.is_dir():
-        raise ValueError(f"{path}: the folder {path.parent} does not exist; make it first, or give another --out")

@@ -19,6 +19,20 @@ class StorageError(OSError):
     """The disk refused a write: full, over a quota or a file size limit, or failing."""
 
 
+def check_output(path: Path, example: str) -> None:
+    """Look at where a file is to be written, before anything is made for it.
+
+    Raises:
+        ValueError: a directory, FIFO, socket or device is there, or there is no folder to put it into.
+    """
+    if path.is_dir():
+        raise ValueError(f"{path}: is a directory, a file name is expected (for example {path / example})")
+    if path.exists() and not path.is_file():
+        raise ValueError(f"{path}: is no file, a file name is expected (for example {example})")
+    if not path.parent.is_dir():
+        raise ValueError(f"{path}: the folder {path.parent} does not exist; make it first, or name another")
+
+
 def storage_error(path: Path, error: OSError) -> StorageError:
     """The one line for a write that the operating system refused."""
     what, remedy = error.strerror or error, "put that right"

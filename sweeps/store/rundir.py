@@ -7,6 +7,7 @@ runs/<name>/
   policies.json                                            (where some were under adaptive policies)
   outcomes.json                                            (where there is something to say of a pair)
   rollouts.parquet                                         (where `acceptance.rollouts` asks for them)
+  counts.jsonl                                             (of a run imported from a serving engine)
 
 run = Run.open(Path("runs/quickstart"))
 run.config, run.environment, run.journal(), run.acceptance_of("p", "greedy"), run.predictions(), run.warnings
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from specgauge.configs.reading import PROMPT_BYTES, read_bytes
+from specgauge.sweeps.store.counts import COUNTS, CountsRow, read_counts
 from specgauge.sweeps.store.files import RUNS
 from specgauge.sweeps.store.journal import read_journal
 from specgauge.sweeps.store.rows import (
@@ -69,11 +71,13 @@ OUTCOMES = "outcomes.json"
 REPORT = "report.html"
 MEASURED = frozenset(
     {
-        *(CONFIG, ENVIRONMENT, CELLS, PROMPTS, OUTCOMES, PREDICTIONS, RECOMMENDATION, VALIDATION),
+        *(CONFIG, ENVIRONMENT, CELLS, PROMPTS, OUTCOMES, COUNTS, PREDICTIONS, RECOMMENDATION, VALIDATION),
         *(ROLLOUTS, REQUESTS, ROUNDS, POLICIES),
     }
 )
 """What a run keeps beside its acceptance and its report; nothing else may be written in their place."""
+IMPORTED = "imported"
+"""The `provenance` of an environment.json whose run another program measured."""
 _RENAMED = "verification.csv"
 """What VALIDATION was called in an earlier release."""
 _WRITE_AGAIN = "delete it to have it written anew"
@@ -142,6 +146,15 @@ class Run:
         if frame.empty:
             raise ValueError(f"{path}: holds no position; {MEASURE_AGAIN}")
         return frame
+
+    def counts(self, pair: str, sampling: str) -> tuple[CountsRow, ...]:
+        """What was counted of rounds decoded elsewhere, of one pair and sampling setting; ValueError where damaged."""
+        return tuple(row for row in read_counts(self.path) if (row.pair, row.sampling) == (pair, sampling))
+
+    @property
+    def is_imported(self) -> bool:
+        """Whether another program measured what is here."""
+        return self.environment.get("provenance") == IMPORTED
 
     def rows(self, row_type: type[Row]) -> tuple[Row, ...]:
         """The rows of the file that the row type is of; none of validation.csv where nothing was decoded.

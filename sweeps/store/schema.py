@@ -8,6 +8,7 @@ A row is checked when it is made; unknown is None, times are in seconds. A field
     JournalLine          cells.jsonl             PromptRow              prompts.jsonl
     TunedCell            policies.json           Environment            environment.json
     PairOutcome          outcomes.json           (`specgauge.sweeps.store.outcomes`)
+    CountsRow            counts.jsonl            (`specgauge.sweeps.store.counts`)
 """
 
 from __future__ import annotations
@@ -476,6 +477,8 @@ class RecommendationRow(CellRow):
     speedup_predicted: Interval
     p_gamma_best: Number | None = None
     expected_loss: Number | None
+    whole_rounds: Flag | None = None
+    """Whether rounds were timed whole: ε is in them, unknown or not; None of an earlier release, as of False."""
     p_speculation_pays: Number | None = None
     tokens_per_round: Number | None = None
     """Ω of the γ shown."""

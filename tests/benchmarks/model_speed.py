@@ -2,13 +2,14 @@
 
     python -m tests.benchmarks.model_speed
 
-prints a line for the import, for a million cells of S with their best gamma, and for the renewal pass over 1,000 texts
-of 1,000 tokens at 16 gammas; exit code 1 where one is over.  The best of three runs counts, as the machine's noise only
-ever adds.
+prints a line for the import, for S of a million cells at 16 gammas with their best gamma, for the renewal pass over
+1,000 texts of 1,000 tokens at 16 gammas, and for `specgauge plan` from its start to its end; exit code 1 where one is
+over.  The best of three runs counts, as the machine's noise only ever adds.
 """
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -38,11 +39,11 @@ def import_s(module: str) -> float:
     return float(done.stdout)
 
 
-def best_gammas_of_a_million_cells() -> IntArray:
-    """S of 25 batches x 25 contexts x 16 gammas x 100 alphas, and the best gamma of each: (25, 25, 100)."""
+def best_gammas_of_a_million_cells(alphas: int = 1600) -> IntArray:
+    """S of 25 batches x 25 contexts x 1,600 alphas at 16 gammas, and the best gamma of each: (25, 25, 1600)."""
     batch = np.arange(1, 26).reshape(25, 1, 1, 1)
     context = np.linspace(100, 32_000, 25).reshape(1, 25, 1, 1)
-    alpha = np.linspace(0.0, 1.0, 100).reshape(1, 1, 100, 1)
+    alpha = np.linspace(0.0, 1.0, alphas).reshape(1, 1, alphas, 1)
     gammas = np.arange(1, 17)
     t_decode = 0.01 + 1e-8 * batch * context
     t_round = round_time_s(
@@ -69,11 +70,24 @@ def seconds(work: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
+def plan_s() -> float:
+    """Processor seconds of a whole `specgauge plan`, the interpreter's start and all imports in them."""
+    contexts = ",".join(f"{k}k" for k in range(1, 17))
+    pair = ("--target", "llama-3.1-70b", "--draft", "llama-3.2-1b", "--hardware", "h100-sxm", "--tensor-parallel=4")
+    grid = ("--alpha", ".8", "--batch-size", "1:128", "--context", contexts, "--gamma", "1:8")
+    command = [sys.executable, "-m", "specgauge", "plan", *pair, *grid]
+    before = os.times()
+    subprocess.run(command, capture_output=True, check=True)
+    after = os.times()
+    return after.children_user + after.children_system - before.children_user - before.children_system
+
+
 PROMISES: Promises = {
     "import specgauge.model": (0.3, partial(import_s, "specgauge.model")),
     "import specgauge.model.decision": (0.3, partial(import_s, "specgauge.model.decision")),
-    "S of 1,000,000 cells and their best gamma": (1.0, partial(seconds, best_gammas_of_a_million_cells)),
+    "S of 1,000,000 cells x 16 gammas, and the best": (1.0, partial(seconds, best_gammas_of_a_million_cells)),
     "renewal, 1,000 texts x 1,000 tokens x 16 gammas": (5.0, partial(seconds, renew)),
+    "plan of 8 x 16 points x 8 gammas, all in": (1.0, plan_s),
 }
 
 

@@ -64,7 +64,7 @@ def test_the_command_says_whether_its_promises_are_kept(
 
 
 def test_a_million_cells_have_the_best_gamma_of_the_formula() -> None:
-    best = speed.best_gammas_of_a_million_cells()
+    best = speed.best_gammas_of_a_million_cells(alphas=100)
     assert best.shape == (25, 25, 100)
     batch, context, alpha = 4, np.linspace(100, 32_000, 25)[7], np.linspace(0.0, 1.0, 100)[80]
     gammas, attention = np.arange(1, 17), batch * context

@@ -220,10 +220,15 @@ ANSWERS = {
         "explain --logits 2,1 --top-k 1",
     ],
     "plan": [
-        "plan --target llama-3.1-70b --draft llama-3.2-1b --hardware h100-sxm --tensor-parallel 4 --alpha .78 "
-        "--batch-size 1,8,64 --context 1k,8k",
+        "plan --target llama-3.1-70b --draft llama-3.2-1b --hardware h100-sxm --tensor-parallel 4 --dtype bfloat16 "
+        "--alpha .78 --batch-size 1:256 --context 1k,8k,32k --gamma 1:8 --max-itl 40ms",
         "plan --target llama-2-7b --draft tinyllama-1.1b --hardware cpu-2-cores --dtype bfloat16 --alpha .2 --gamma 4",
+        "plan --target gpt-oss-120b --draft eagle3 --hardware b200-sxm --rates .8,.6,.4 --gamma 1:4 --kv-cache fp8",
+        "plan --target llama-2-7b --draft layers:8 --hardware l40 --alpha .8 --weights int4:128 --context 1k,2k,3k,4k,"
+        "5k,6k --batch-size 1:16",
+        "plan --target llama-2-7b --hardware a100-80gb-sxm --acceptance-lengths lengths.yaml --batch-size 1,64",
         "plan --calibrate magicdec.csv --forms",
+        "plan --calibrate magicdec.csv --hardware l40 --launch-of a100-80gb-sxm --draft-window 512",
     ],
     "check": ["check quickstart"],
 }
@@ -253,6 +258,12 @@ FILES = {
     "times.csv": "target,gpu,batch_size,context,gamma,t_decode_s,t_verify_s\nLlama2-7B,8xA100,32,1,2,0.1,0.1\n",
     "zero.csv": "target,gpu,batch_size,context,gamma,t_decode_s,t_verify_s\nLlama2-7B,8xA100,32,1,2,0,0.1\n",
     "lama.csv": "target,gpu,batch_size,context,gamma,t_decode_s,t_verify_s\nLama,8xA100,32,1,2,0.1,0.1\n",
+    "lengths.yaml": "deepseek-v3: {thinking_on: {1: 1.93, 2: 2.73, 3: 3.31}}\n",
+    "two.yaml": "m: {chat: {1: 1.9}, code: {1: 1.8}}\n",
+    "percent.yaml": "m: {1: 93}\n",
+    "broken.yaml": "m: {1: 1.9\n",
+    "own.json": '{"model_type": "llama"}',
+    "sizes.json": "[]",
     "z100.csv": "target,gpu,batch_size,context,gamma,t_decode_s,t_verify_s\nLlama2-7B,8xZ100,32,1,2,0.1,0.1\n",
 }
 COMMANDS = f"""
@@ -314,10 +325,39 @@ plan
 plan {PLAN} --alpha 1.5
 plan {PLAN} --target lama-2-7b
 plan {PLAN} --tensor-parallel 3
-plan {PLAN} --dtype bf16
+plan {PLAN} --dtype bfloat15
 plan {PLAN} --batch-size 0
 plan {PLAN} --context 1m
 plan {PLAN} --hold-out context
+plan {PLAN} --hardware h100
+plan {PLAN} --batch-size 8:1
+plan {PLAN} --batch-size 1:
+plan {PLAN} --max-itl 40
+plan {PLAN} --rates .8
+plan {PLAN} --acceptance-table a/b
+plan {PLAN} --pair small
+plan {PLAN} --draft tinylama-1.1b
+plan {PLAN} --draft layers:32
+plan {PLAN} --draft tinyllama-1.1b --draft-tensor-parallel 2
+plan {PLAN} --draft tinyllama-1.1b --draft-window 0
+plan {PLAN} --weights int3
+plan {PLAN} --weights int4:x
+plan {PLAN} --pipeline-parallel 2
+plan {PLAN} --target org/absent
+plan {PLAN} --target own.json
+plan {PLAN} --target sizes.json
+plan {PLAN} --survival-of runs/before
+plan --target llama-2-7b --hardware l40
+plan --target llama-2-7b --hardware l40 --survival-of runs/absent
+plan --target llama-2-7b --hardware l40 --acceptance-lengths lengths.yaml --gamma 1:5
+plan --target llama-2-7b --hardware l40 --acceptance-lengths two.yaml
+plan --target llama-2-7b --hardware l40 --acceptance-lengths two.yaml --acceptance-table m/caht
+plan --target llama-2-7b --hardware l40 --acceptance-lengths percent.yaml
+plan --target llama-2-7b --hardware l40 --acceptance-lengths broken.yaml
+plan --calibrate runs/before
+plan --calibrate times.csv --hardware h100-sxm
+plan --calibrate times.csv --out mine.yaml
+plan --calibrate times.csv --hardware a100-80gb-sxm
 plan --calibrate absent.csv
 plan --calibrate times.csv
 plan --calibrate times.csv --alpha .8
@@ -338,6 +378,7 @@ def test_answers(
 ) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
     Path("magicdec.csv").write_bytes(MAGICDEC.read_bytes())
+    Path("lengths.yaml").write_text(FILES["lengths.yaml"], encoding="utf-8")
     told = []
     for line in ANSWERS[surface]:
         code, out, err = command(*shlex.split(line))

@@ -80,6 +80,14 @@ VALUES: Cases = {
     "tiny temperature": ("sampling:\n  - name: a\n    temperature: 1.0e-38\n", "6 sampling[0].temperature refused"),
     "not a number": ("sampling:\n  - name: a\n    temperature: .nan\n", "6 sampling[0].temperature finite_number"),
     "top_p over 1": ("sampling:\n  - {name: a, top_p: 90}\n", "5 sampling[0].top_p less_than_equal"),
+    "replicates that make no interval": (
+        "precision:\n  bootstrap_replicates: 199\n",
+        "5 precision.bootstrap_replicates greater_than_equal",
+    ),
+    "replicates of another confidence": (
+        "precision: {confidence: 0.99}\n",
+        "4 precision.bootstrap_replicates refused",
+    ),
     "blocks crossed by default": ("precision:\n  min_blocks: 30\n", "4 precision.max_blocks refused"),
     "texts shorter than a round": ("workload:\n  max_new_tokens: 6\n", "5 workload.max_new_tokens refused"),
     "name with the separator": ("sampling:\n  - {name: a--b}\n", "5 sampling[0].name string_pattern_mismatch"),
@@ -95,6 +103,10 @@ VALUES: Cases = {
         "6 pairs[0].target.gguf_file refused",
     ),
     "two placements": (TARGET % "device: cpu, device_map: auto", "3 pairs[0].target.device refused"),
+    "chains without both models": (
+        "acceptance:\n  sequential: true\n  rollouts: 2\n",
+        "6 acceptance.rollouts refused",
+    ),
     "format of embedded prompts": ("workload:\n  format: sharegpt\n", "5 workload.format refused"),
     "number of many digits": ("seed: " + "9" * 5000 + "\n", "4 seed unreadable"),
 }

@@ -185,3 +185,29 @@ def test_noise_in_medians_is_put_right_in_one_place() -> None:
     np.testing.assert_array_equal(found.t_draft_catch_up_s, [0.0, 0.25])
     np.testing.assert_array_equal(found.t_verify_s, [[12.0, 13.0], [12.0, np.nan]])
     assert (found.gammas.tolist(), found.provenance.tolist()) == ([1, 3], [HERE, HERE])
+
+
+def test_rounds_timed_whole_are_looked_up_whole() -> None:
+    def whole(batch: int, context: int) -> tuple[Point, RoundCosts]:
+        unknown = [np.nan] * 3
+        t_round_s = [seconds(batch, context), np.nan, 2 * seconds(batch, context)]
+        return cell(batch, context, t_draft_total_s=unknown, t_verify_s=unknown, t_round_s=t_round_s)
+
+    costs = table(*(whole(b, s) for b in (1, 4) for s in (64, 256))).costs(2, 100, [1, 2, 3])
+    t = seconds(2, 100)
+    assert costs.t_round_s is not None
+    np.testing.assert_allclose(costs.t_round_s, [t, 1.5 * t, 2 * t], rtol=1e-12)
+    assert costs.provenance.tolist() == [BETWEEN, GUESS, BETWEEN]
+    assert np.isnan(costs.t_verify_s).all()
+    assert not costs.is_optimistic
+    assert FULL.costs(2, 100, [1]).t_round_s is None
+    assert FULL.costs(2, 100, [1]).is_optimistic
+
+
+def test_some_gammas_of_whole_rounds() -> None:
+    parts = {"t_draft_total_s": [np.nan] * 3, "t_verify_s": [np.nan] * 3}
+    costs = made_costs([1, 2, 3], t_decode_s=1.0, **parts, t_round_s=[1.0, 2.0, 3.0])
+    assert costs.t_round_s is not None
+    chosen = costs.only([3, 1]).t_round_s
+    assert chosen is not None
+    assert chosen.tolist() == [3.0, 1.0]

@@ -168,3 +168,19 @@ def test_bad_input_is_one_clear_line(call: Callable[[], object], message: str) -
     with pytest.raises(ValueError, match=message) as caught:
         call()
     assert "\n" not in str(caught.value)
+
+
+def test_a_round_timed_whole_is_the_round_whatever_its_parts() -> None:
+    costs = made_costs([1, 2], t_decode_s=1.0, t_draft_total_s=[0.25, 0.5], t_verify_s=[1.25, 1.5], t_overhead_s=0.25)
+    acceptance = made_acceptance([1.5, 1.75], [0.5, 0.25])
+    whole = replace(costs, t_round_s=np.array([3.0, np.nan]))
+    assert round_times_s(whole, acceptance).tolist() == [3.0, 2.25]
+    assert speedups(whole, acceptance).tolist() == [0.5, 1.75 / 2.25]
+    assert round_times_by_drafts_s(replace(whole, t_overhead_s=np.full(2, 0.25))).tolist() == [1.25, 3.0, 2.25]
+    unknown = replace(whole, t_draft_total_s=np.full(2, np.nan), t_overhead_s=None)
+    assert round_times_s(unknown, acceptance)[0] == 3.0
+
+
+def test_nothing_to_catch_up_needs_no_full_acceptance() -> None:
+    costs = made_costs([1], t_decode_s=1.0, t_draft_total_s=[0.25], t_verify_s=[1.25], t_draft_catch_up_s=0.0)
+    assert round_times_s(costs, made_acceptance([1.5], [np.nan])).tolist() == [1.5]

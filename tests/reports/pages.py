@@ -3,9 +3,12 @@
 import re
 from collections import Counter
 from html.parser import HTMLParser
+from pathlib import Path
 
+from specgauge.reports import html
 from specgauge.reports.tables import Table
 
+SCRIPT = Path(html.__file__).parent / "report.js"
 VOID = {"meta", "br", "hr", "img", "input", "link", "wbr"}
 BLOCKS = {
     *("p", "li", "td", "th", "dt", "dd", "h1", "h2", "h3", "figcaption", "summary", "title", "desc", "text", "div"),
@@ -15,9 +18,9 @@ LOADING = ("src", "srcset", "data", "action", "poster", "background", "xlink:hre
 
 
 class Page(HTMLParser):
-    """A page, checked: balanced, every id once, every reference kept, no script, nothing from outside."""
+    """A page, checked: balanced, every id once, every reference kept, no script but its own, nothing from outside."""
 
-    def __init__(self, html: str) -> None:
+    def __init__(self, text: str) -> None:
         super().__init__(convert_charrefs=True)
         self.marks: Counter[str] = Counter()  # elements by class
         self.ids: list[str] = []
@@ -25,19 +28,24 @@ class Page(HTMLParser):
         self.links: list[str] = []  # of anchors, and within figures
         self._open: list[str] = []
         self._labelled_by: set[str] = set()
-        self._words = self._outside = self._css = ""
-        self.feed(html)
+        self._copied: list[str] = []
+        self._words = self._outside = self._css = self._script = ""
+        self.copies: dict[str, str] = {}  # what the buttons copy, by id
+        self.feed(text)
         self.close()
         assert not self._open, f"never closed: {self._open}"
         self.text = re.sub("[ \\t\\n]+", " ", self._words)  # visible
         lines = (re.sub("[ \\t]+", " ", line).strip(" |") for line in self._outside.split("\n"))
         self.lines = [line for line in lines if line]
         """The text outside figures and preformatted text, a line a block; the cells of a table's row on one line."""
-        assert html.startswith("<!DOCTYPE html>\n")
+        assert text.startswith("<!DOCTYPE html>\n")
         assert len(set(self.ids)) == len(self.ids), sorted(one for one in self.ids if self.ids.count(one) > 1)
         assert self._labelled_by <= set(self.ids)
         assert all(link.startswith("#") and link[1:] in self.ids for link in self.links), self.links
-        assert not {"script", "link", "img", "iframe", "object", "embed", "base", "image"} & set(self.tags)
+        own = SCRIPT.read_text(encoding="utf-8").strip()
+        assert [self._script.strip()] == [own] * self.tags.count("script") or self.tags.count("script") == 0
+        assert set(self.copies) == set(self._copied), "a button for each text"
+        assert not {"link", "img", "iframe", "object", "embed", "base", "image"} & set(self.tags)
         assert not re.search(r"url\(|@import|@font-face|expression\(|//", self._css)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -52,6 +60,8 @@ class Page(HTMLParser):
                 self.marks[value or ""] += 1
             if name == "id":
                 self.ids.append(value or "")
+            if name == "data-text":
+                self._copied.append(value or "")
             if name == "href":
                 self.links.append(value or "")
             if name in ("aria-labelledby", "aria-describedby"):
@@ -71,9 +81,16 @@ class Page(HTMLParser):
         self._open.pop()
 
     def handle_data(self, data: str) -> None:
-        if self._open and self._open[-1] == "style":
-            self._css += data
-            return
+        match self._open:
+            case [*_, "style"]:
+                self._css += data
+                return
+            case [*_, "script"]:
+                self._script += data
+                return
+            case [*_, "textarea"]:
+                self.copies[self.ids[-1]] = self.copies.get(self.ids[-1], "") + data
+                return
         self._words += data
         if not {"svg", "pre"} & set(self._open):
             self._outside += data.replace("\n", " ")

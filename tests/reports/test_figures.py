@@ -1,3 +1,4 @@
+import os
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -143,6 +144,21 @@ def test_what_was_measured_stands_open_beside_its_gamma() -> None:
         "t1, γ = 2, measured end to end: 1.50\u202f× (1.40–1.60)",
         "t1, γ = 3, measured end to end: 1.50\u202f× (–)",
     ]
+
+
+def test_an_end_beyond_the_axis_is_an_arrow() -> None:
+    ends = {"speedup_measured_low": 0.1, "speedup_measured_high": 40.0}
+    axes, _ = speedup_axes(curve(), a_record(gamma=2, **ends), a_record(gamma=3, speedup_measured_low=0.1))
+    low, high = axes.get_ylim()
+    assert [(mark.get_marker(), mark.get_xydata().tolist()) for mark in found(axes, "cut")] == [
+        ("v", [[2.12, low], [3.12, low]]), ("^", [[2.12, high]]),
+    ]  # fmt: skip
+    assert points(axes, "cap") == [(3.12, 1.6)]
+    across, _ = drawn(figures.draw_scatter, [a_point(1.0, 2.0, x_ends=(0.01, 50.0))])
+    assert [mark.get_marker() for mark in found(across, "cut")] == ["<", ">"]
+    assert points(across, "cut") == [(across.get_xlim()[0], 2.0), (across.get_xlim()[1], 2.0)]
+    assert figures.scatter_is_cut([a_point(1.0, 2.0, x_ends=(0.01, 50.0))])
+    assert not figures.scatter_is_cut([a_point(1.0, 2.0)])
 
 
 def cost_axes(rows: list[PredictionRow]) -> tuple[Axes, Hover]:
@@ -294,8 +310,10 @@ def test_another_format_or_folder_is_refused_before_anything_is_drawn(run: Path,
     with pytest.raises(ValueError, match=r"expected ending \.png, \.svg, \.pdf, got '\.gif'$"):
         write_plot(run, tmp_path / "speedup.gif")
     (tmp_path / "d.png").mkdir()
-    for name, what in (("no/x.png", "there is no directory .*no"), ("d.png", "d.png is a directory")):
-        with pytest.raises(ValueError, match=f"cannot be written, .*{what}; make it, or name another file"):
+    os.mkfifo(tmp_path / "pipe.png")
+    places = {"no/x.png": "the folder .*no does not exist", "d.png": "is a directory", "pipe.png": "is no file"}
+    for name, what in places.items():
+        with pytest.raises(ValueError, match=f"{name}: {what}"):
             plot_format(tmp_path / name)
 
 

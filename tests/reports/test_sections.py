@@ -10,8 +10,16 @@ from specgauge.model.settings import Point
 from specgauge.reports import sections, validation
 from specgauge.reports.html import write_report
 from specgauge.reports.records import DO_NOT, curves, read_report_data, validated
-from specgauge.reports.summaries import acceptance_curves, conditional, cost_bars, cost_domain
-from specgauge.reports.tables import Table, broken_table, chosen_gammas, prediction_table, timing_table
+from specgauge.reports.summaries import ALL_PROMPTS, acceptance_curves, conditional, cost_bars, cost_domain
+from specgauge.reports.tables import (
+    Table,
+    broken_table,
+    category_table,
+    chosen_gammas,
+    prediction_table,
+    side_table,
+    timing_table,
+)
 from specgauge.sweeps.analysis.predictions import predict_run
 from specgauge.sweeps.store.rundir import Run
 from specgauge.sweeps.store.schema import PredictionRow
@@ -23,6 +31,9 @@ from tests.sweeps.analysis.test_warnings import collected
 from tests.sweeps.decoded import Batch, key
 from tests.sweeps.made import acceptance_frame, known
 from tests.sweeps.run.test_searched_cells import BASE, searched_run
+from tests.sweeps.test_side_by_side import PAIRS, entry
+from tests.sweeps.test_side_by_side import SMALL as SMALL_ENTRY
+from tests.sweeps.test_side_by_side import answers as a_contest
 from tests.sweeps.validation_rows import forced_row, policy_row, validation_row
 
 SMALL = Shape(batch_sizes=(1, 4), contexts=(64,), gammas=(1, 2, 3))
@@ -200,6 +211,64 @@ def test_the_cells_of_every_table(tmp_path: Path, snapshot: Callable[[str, str],
     }
     snapshot("tables", "\n".join(f"{name}\n{table_text(table)}" for name, table in tables.items()))
     assert len(chosen_gammas(data.recommendations)) == 3
+
+
+def test_a_gamma_that_loses_is_marked_as_nothing() -> None:
+    rows = predicted(ONE)
+    recommended = {(row.setting, row.point, row.gamma) for row in rows if row.is_recommended}
+
+    def marks(chosen: Any, losing: Any) -> list[str]:
+        table = known(prediction_table(curves(rows), chosen, losing))
+        return [row.cells[4] for row in table.groups[0].rows]
+
+    assert marks(recommended, ()) == ["", "to use", "largest S", "", "", ""]
+    assert marks((), ()) == ["", "", "largest S", "", "", ""]
+    assert marks((), {(rows[0].setting, rows[0].point)}) == [""] * 6
+
+
+def test_omega_by_the_category_of_prompts() -> None:
+    """Prompts 0 to 3 pass .5 of their drafts, 4 to 7 pass .25, prompt 8 all; Ω(γ) = 1 + a + … + a^γ."""
+    frame = acceptance_frame(9, 40, 0.5)
+    frame.loc[frame["prompt"].between(4, 7), ["draft_prob", "overlap_ratio"]] = 0.25
+    frame.loc[frame["prompt"] == 8, ["draft_prob", "overlap_ratio"]] = 1.0
+    named = {"p": dict.fromkeys(range(4), "code") | dict.fromkeys(range(4, 8), "chat")}
+    found = acceptance_curves({("p", "t1"): frame}, SMALL.config(), named)
+    table = known(category_table(found, [1, 2]))
+    assert table.columns == ["category", "prompts", "Ω(γ\u00a0=\u00a01)", "interval", "Ω(γ\u00a0=\u00a02)", "interval"]
+    ((*rows, whole),) = [group.rows for group in table.groups]
+    assert [row.cells for row in rows] == [
+        ["code", "4", "1.50", "1.50–1.50", "1.75", "1.75–1.75"],
+        ["chat", "4", "1.25", "1.25–1.25", "1.31", "1.31–1.31"],
+        ["–", "1", "2.00", "–", "3.00", "–"],
+    ]
+    pooled = 9 / (4 / 1.5 + 4 / 1.25 + 1 / 2)  # texts of one length: rounds go as 1 / Ω
+    assert (list(whole.cells[:3]), whole.chosen) == ([ALL_PROMPTS, "9", f"{pooled:.2f}"], True)
+    assert known(category_table(found, [])).columns[2:] == ["Ω(γ\u00a0=\u00a03)", "interval"]
+    assert category_table(acceptance_curves({("p", "t1"): frame}, SMALL.config()), [1]) is None
+
+
+def test_drafts_of_one_target_stand_side_by_side() -> None:
+    found = known(side_table(a_contest(SMALL_ENTRY, entry("lookup", 1.1, 1.0, 1.2))))
+    assert found.caption == "Target embedded"
+    ((group),) = found.groups
+    assert group.heading == "sampling greedy · batch 2, 64 tokens of context"
+    assert [(row.chosen, list(row.cells)) for row in group.rows] == [
+        (True, ["small", "embedded", "eager", "best", "3", "1.60 (1.50–1.70)", "2.50", "160"]),
+        (False, ["lookup", PAIRS["lookup"].draft.label, "eager", "slower", "3", "1.10 (1.00–1.20)", "2.50", "110"]),
+    ]
+    assert side_table(a_contest(SMALL_ENTRY)) is None
+
+
+def test_an_interval_that_an_axis_cuts_is_told_over_its_panel() -> None:
+    by_setting, answers = curves(predicted(ONE)), recommended(ONE)
+
+    def marks(high: float) -> list[str]:
+        row = a_record(sampling="t1", speedup_measured=1.5, speedup_measured_low=1.4, speedup_measured_high=high)
+        (block,) = sections.speedup_blocks(by_setting, answers, ["t1"], validated([row]))
+        return [mark for panel in block.panels for mark in panel.marks]
+
+    assert marks(1.6) == ["t1: γ = 2, 1.53\u202f×"]
+    assert marks(9.0) == ["t1: γ = 2, 1.53\u202f×", sections.CUT]
 
 
 def test_drift_is_that_of_what_was_taken(tmp_path: Path) -> None:

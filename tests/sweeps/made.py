@@ -39,7 +39,7 @@ def config(**changes: Any) -> Config:
         "pairs": [{"name": "p", "target": "embedded", "draft": "embedded"}],
         "sampling": [{"name": "greedy", "temperature": 0}],
         "grid": {"batch_size": 1, "context": 64, "gamma": "1:3"},
-        "precision": {"bootstrap_replicates": 50},
+        "precision": {"bootstrap_replicates": 200},
     }
     return Config.model_validate({**plain, **changes})
 

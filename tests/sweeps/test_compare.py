@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from specgauge.configs.canonical import strict_loads
 from specgauge.configs.schema import Config
+from specgauge.sweeps.analysis.predictions import predict
 from specgauge.sweeps.compare import Comparison, Ratio, compare, comparison_json, comparison_text, verdict
 from specgauge.sweeps.store.rows import json_line
 from specgauge.sweeps.store.rundir import Run
@@ -134,6 +136,21 @@ def test_prompts_are_drawn_together(tmp_path: Path, seed: int) -> None:
     for name in ("speculative", "speed-up"):
         assert [found[name].low, found[name].high] == pytest.approx([1.0, 1.0])
         assert found[name].verdict == "same"
+
+
+def test_a_copy_of_a_run_is_the_run(tmp_path: Path) -> None:
+    """With S measured beside S predicted, whose weights follow from replicates; the estimates are those answered."""
+    first = write(tmp_path / "a", decode_s=NOISE)
+    write_blocks(first.path, {key(): [Batch(prompts=(at,), overhead_s=s) for at, s in enumerate((0.01, 0.2, 0.1))]})
+    shutil.copytree(first.path, tmp_path / "copy")
+    found = ratios(compare(first, Run.open(tmp_path / "copy")))
+    assert {name: one.ratio for name, one in found.items()} == dict.fromkeys(ALL_FIGURES, 1.0)
+    for one in found.values():
+        assert one.first == one.second
+        assert known(one.low) < 1.0 < known(one.high)
+    (answer,) = predict(first).recommendations
+    assert found["speed-up"].first == pytest.approx(answer["speedup"]["value"], rel=1e-14)
+    assert answer["speedup"]["value"] != pytest.approx(answer["speedup_predicted"]["value"], rel=1e-3)
 
 
 def test_one_block_says_nothing_about_others(tmp_path: Path) -> None:

@@ -27,13 +27,13 @@ from specgauge.api.tables import (
     answer_row,
     comparison_rows,
     html_text,
-    latex_text,
     shown_answers,
     table_of,
 )
 from specgauge.configs.errors import did_you_mean
 from specgauge.configs.reading import expanded
 from specgauge.model.checks import finite_or_none, whole_numbers
+from specgauge.reports.copying import latex_text
 from specgauge.sweeps.analysis.cell_estimate import acceptance_by_group
 from specgauge.sweeps.analysis.predictions import standing
 from specgauge.sweeps.analysis.settings import NO_ACCEPTANCE, run_settings
@@ -188,7 +188,7 @@ class Run:
         prompts = prompt_rows(self.path)
         rows: list[dict[str, Any]] = []
         for setting in run_settings(self._directory, {}):
-            if setting.rounds is None:
+            if setting.rounds is None or setting.rounds.by_prompt is None:
                 continue
             key = {name: value for name, value in asdict(setting.key).items() if name != "mode"}
             groups = {one.prompt: getattr(one, by) for one in prompts if one.pair == setting.key.pair}
@@ -291,6 +291,57 @@ class Run:
         frame = table_of(rows)
         frame.attrs["warnings"] = tuple(told)
         return frame
+
+    def export(
+        self,
+        engine: str,
+        *,
+        form: str | None = None,
+        release: str | None = None,
+        pair: str | None = None,
+        sampling: str | None = None,
+        context: int | None = None,
+        batch_size: int | None = None,
+        undecided: str | int = "off",
+        draft_sampling: str | None = None,
+        out: str | Path | None = None,
+    ) -> str:
+        """A serving engine's settings, as `specgauge export` prints them; the options are those of the command.
+
+        Args:
+            engine: `vllm`, `sglang`, `tensorrt-llm`, `llama.cpp` or `transformers`.
+            form: one of the engine's, its first by default.
+            release: of the engine, the newest known by default.
+            pair: needed where the run has several.
+            sampling: the run's first by default.
+            context: the longest by default.
+            batch_size: for one γ, of this batch size, instead of a schedule.
+            undecided: what open decisions export: `off`, `gamma` or a γ.
+            draft_sampling: `same` or `greedy`; by default the engine's, where the run has it.
+            out: a file to write as well, and one beside it, FILE.txt, where it takes no comments.
+
+        Raises:
+            ValueError: an unknown name, release or number, nothing that pays, or a damaged file.
+            OSError: the disk refused a write.
+        """
+        from specgauge.sweeps.exports.registry import export_settings
+        from specgauge.sweeps.exports.written import write_settings
+
+        settings = export_settings(
+            self._directory,
+            engine,
+            form=form,
+            release=release,
+            pair=pair,
+            sampling=sampling,
+            context=context,
+            batch_size=batch_size,
+            undecided=undecided,
+            draft_sampling=draft_sampling,
+        )
+        if out is not None:
+            write_settings(settings, expanded(out))
+        return settings.text
 
     def __repr__(self) -> str:
         """What `specgauge recommend` prints, or why there is none."""

@@ -8,20 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from specgauge.reports.formatting import UNKNOWN
 from specgauge.sweeps.analysis.answers import Recommendations
 from specgauge.sweeps.compare import Comparison
 
 if TYPE_CHECKING:
     import pandas as pd
 
-UNKNOWN = "–"
 _USUAL = {"mode": "eager", "draft_sampling": "same", "acceptance_rule": "ratio"}
 _MEASURED = ("speedup_measured", "speedup_measured_low", "speedup_measured_high", "speedup_whole")
-_LATEX = str.maketrans(
-    {mark: f"\\{mark}" for mark in "&%$#_{}"}
-    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
-    | {"<": r"\textless{}", ">": r"\textgreater{}", "γ": r"$\gamma$", UNKNOWN: "--"}
-)
 
 
 def table_of(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
@@ -67,13 +62,6 @@ def shown_answers(answers: Recommendations) -> list[list[str]]:
 
 def _two_decimals(value: float | None) -> str:
     return UNKNOWN if value is None else f"{value:.2f}"
-
-
-def latex_text(cells: Sequence[Sequence[str]]) -> str:
-    """A tabular with the rules of booktabs, headings first; what LaTeX would obey is escaped."""
-    head, *rows = [" & ".join(cell.translate(_LATEX) for cell in row) + r" \\" for row in cells]
-    lines = [rf"\begin{{tabular}}{{{'l' * len(cells[0])}}}", r"\toprule", head, r"\midrule", *rows, r"\bottomrule"]
-    return "\n".join([*lines, r"\end{tabular}", ""])
 
 
 def html_text(cells: Sequence[Sequence[str]]) -> str:

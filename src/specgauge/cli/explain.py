@@ -14,6 +14,7 @@ from specgauge.model.exact import PositionDistribution
 from specgauge.model.explain import Explanation, tree
 from specgauge.model.explain_logits import LogitsExplanation
 from specgauge.model.sampling import chain_name
+from specgauge.sweeps.store.files import atomic_path, check_output
 from specgauge.sweeps.text_table import printable, text_table
 
 ACCEPTED, DEFICIT, SURPLUS = "#4477aa", "#228833", "#ee6677"
@@ -126,10 +127,15 @@ def draw_explanation(explanation: Explanation, path: Path) -> None:
     """Draw the bars as SVG into `path`: a panel a position, for every token the target's bar left, the draft's right.
 
     Both share their accepted part; above it stand the deficit (filled by the residual) and the surplus (rejected).
+
+    Raises:
+        ValueError: `path` cannot be a file.
+        StorageError: the disk refused the write; an older picture stays.
     """
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
+    check_output(path, "bars.svg")
     names = [name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…" for name in explanation.names]
     count, width = len(explanation.positions), 0.38
     figure = Figure(figsize=(max(5.0, 1.2 + 0.8 * len(names)), 3.2 * count), layout="constrained")
@@ -149,6 +155,6 @@ def draw_explanation(explanation: Explanation, path: Path) -> None:
         masses = f"overlap {float(position.overlap):.4g}, rejected {float(position.rejected):.4g}"
         axes.set_title(f"position {i + 1} (target left, draft right): {masses}", fontsize=10)
         axes.legend(fontsize=8)
-    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "specgauge"}):
+    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "specgauge"}), atomic_path(path) as temporary:
         title = f"Speculative sampling, {explanation.rule} rule"
-        figure.savefig(path, format="svg", metadata={"Title": title, "Date": None})
+        figure.savefig(temporary, format="svg", metadata={"Title": title, "Date": None})

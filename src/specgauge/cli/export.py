@@ -8,9 +8,14 @@ from typing import Annotated
 
 import typer
 
+from specgauge.cli.run_commands import at_home
+
 
 def export(
-    source: Annotated[Path, typer.Argument(metavar="RUN|PLAN", help="A run directory, or the file of `plan --json`.")],
+    source: Annotated[
+        Path,
+        typer.Argument(metavar="RUN|PLAN", help="A run directory, or the file of `plan --json`.", callback=at_home),
+    ],
     engine: Annotated[
         str, typer.Option("--engine", metavar="NAME", help="vllm, sglang, tensorrt-llm, llama.cpp or transformers.")
     ],
@@ -35,7 +40,10 @@ def export(
         str | None, typer.Option("--draft-sampling", metavar="HOW", help="same, or greedy as most engines draft.")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE", help="Write FILE, and FILE.txt where it takes no comments.")
+        Path | None,
+        typer.Option(
+            "--out", metavar="FILE", help="Write FILE, and FILE.txt where it takes no comments.", callback=at_home
+        ),
     ] = None,
 ) -> None:
     """Write a serving engine's settings: γ, and by batch size where it takes a schedule.

@@ -17,6 +17,7 @@ from typer.core import TyperGroup
 
 from specgauge.cli.errors import PROGRAM, Interrupted, ReaderLeft, debug_for_workers, debug_wanted, tell
 from specgauge.cli.export import export
+from specgauge.cli.import_ import import_
 from specgauge.cli.model_commands import explain, plan, predict
 from specgauge.cli.run_commands import check, compare, configs, recommend, replay, report, run, schema
 from specgauge.exits import BAD_INPUT
@@ -64,6 +65,7 @@ def start(
 
 for command in COMMANDS:
     app.command()(command)
+app.command("import")(import_)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 import typer
 
 from specgauge.cli.errors import PROGRAM
+from specgauge.cli.run_commands import at_home
 
 if TYPE_CHECKING:
     from specgauge.cli.parsing import GivenAcceptance
+    from specgauge.sweeps.foretell.machine import PlannedPair
 
 
-def _option(help_text: str, metavar: str | None = None) -> Any:
-    return typer.Option(metavar=metavar, help=help_text)
+def _option(help_text: str, metavar: str | None = None, callback: Callable[..., Any] | None = None) -> Any:
+    return typer.Option(metavar=metavar, help=help_text, callback=callback)
 
 
 Alpha = Annotated[float | None, _option("One acceptance rate for every position.")]
@@ -24,9 +27,16 @@ Gammas = Annotated[str | None, _option("Drafts per round: 4, 1,2,4, 1:8 or 1:8:2
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 TABLE_OPTIONS = ("table", "fit_overhead", "as_json")
-CALIBRATE_OPTIONS = ("calibrate", "hold_out", "forms", "alias", "dtype")
+CALIBRATE_OPTIONS = (
+    *("calibrate", "hold_out", "forms", "alias", "dtype", "hardware", "tensor_parallel", "launch_of"),
+    *("source", "out", "draft_window"),
+)
 PLAN_OPTIONS = (
-    *("target", "draft", "hardware", "tensor_parallel", "dtype", "alpha", "batch_size", "context", "gamma", "as_json"),
+    *("target", "draft", "hardware", "tensor_parallel", "draft_tensor_parallel", "draft_window"),
+    *("pipeline_parallel", "dtype"),
+    "uncalibrated",
+    *("weights", "draft_weights", "kv_cache", "alpha", "rates", "survival_of", "pair", "sampling"),
+    *("acceptance_lengths", "acceptance_table", "batch_size", "context", "gamma", "max_itl", "html", "as_json"),
 )
 LOGITS_OPTIONS = (
     *("logits", "names", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "history"),
@@ -52,7 +62,7 @@ def predict(
     ] = None,
     histogram: Annotated[str | None, _option("Rounds that accepted 0, 1, … gamma drafts.", "N0,N1,…")] = None,
     tokens_per_round: Annotated[str | None, _option("Measured, one for each --gamma.", "W1,W2,…")] = None,
-    from_run: Annotated[Path | None, _option("Recorded in this run directory.", "RUN")] = None,
+    from_run: Annotated[Path | None, _option("Recorded in this run directory.", "RUN", callback=at_home)] = None,
     pair: Annotated[str | None, _option("Of --from-run, where it has several.", "NAME")] = None,
     sampling: Annotated[str | None, _option("Of --from-run, where it has several.", "NAME")] = None,
     context: Annotated[int | None, _option("Of --from-run: of its texts that start there.", "N")] = None,
@@ -69,7 +79,7 @@ def predict(
     batch: Annotated[int, _option("Rows decoded together; the times are those of that batch.")] = 1,
     max_itl: Annotated[str | None, _option("Longest wait between chunks; bounds a round.", "TIME")] = None,
     wanted_speedup: Annotated[float | None, _option("Tell the alpha that this speed-up needs.", "S")] = None,
-    table: Annotated[Path | None, _option("A CSV file with one case for each row.", "FILE")] = None,
+    table: Annotated[Path | None, _option("A CSV file with one case for each row.", "FILE", callback=at_home)] = None,
     fit_overhead: Annotated[
         str | None, _option("Fit one overhead for each value of this column of the table.", "COLUMN")
     ] = None,
@@ -133,7 +143,8 @@ def _recorded(
     *,
     pair: str | None,
     sampling: str | None,
-    context: int | None,
+    context: int | None = None,
+    flag: str = "--from-run",
 ) -> GivenAcceptance:
     """The acceptance of one setting of a run."""
     from specgauge.cli.parsing import option_name, parse_gammas
@@ -143,7 +154,7 @@ def _recorded(
 
     typed = [option_name(name) for name, value in others.items() if value is not None]
     if typed:
-        raise ValueError(f"acceptance: expected --from-run or one of those typed, got --from-run and {typed[0]}")
+        raise ValueError(f"acceptance: expected {flag} or one of those typed, got {flag} and {typed[0]}")
     run = trusted(Run.open(run_dir))
     settings = recorded_settings(run, pair=pair, sampling=sampling, context=context)
     names = list(dict.fromkeys(one.key.sampling for one in settings))
@@ -170,16 +181,40 @@ def _refuse_without(flag: str, options: Mapping[str, object]) -> None:
 
 def plan(
     line: typer.Context,
-    target: Annotated[str | None, _option("A shipped shape, a config.json or its folder.", "SHAPE")] = None,
-    draft: Annotated[str | None, _option("The same; without it drafts cost nothing.", "SHAPE")] = None,
+    target: Annotated[str | None, _option("Shipped shape, config.json, its folder, or cached hub id.", "SHAPE")] = None,
+    draft: Annotated[str | None, _option("The same, or eagle3, layers:N, ngram (default: ngram).", "DRAFT")] = None,
     hardware: Annotated[str | None, _option("A shipped entry, or a YAML file of your own.", "ENTRY")] = None,
     tensor_parallel: Annotated[int, _option("Devices that share every layer.", "N")] = 1,
+    draft_tensor_parallel: Annotated[
+        int | None, _option("1 copies the draft to every device; default: shared as the target.", "N")
+    ] = None,
+    draft_window: Annotated[int | None, _option("Cached tokens that drafts see at most; default: all.", "N")] = None,
+    pipeline_parallel: Annotated[int, _option("Only 1: rounds through a pipeline are not foretold.", "N")] = 1,
     dtype: Annotated[str | None, _option("Of weights, cache and arithmetic; default: the config's.", "DTYPE")] = None,
+    weights: Annotated[str | None, _option("The target's: a dtype, int8, fp8, int4, int4:128.", "DTYPE")] = None,
+    draft_weights: Annotated[str | None, _option("The draft's, in the same way.", "DTYPE")] = None,
+    kv_cache: Annotated[str | None, _option("Of keys and values, such as fp8.", "DTYPE")] = None,
+    uncalibrated: Annotated[
+        bool, typer.Option("--uncalibrated", help="Take data-sheet peaks, whatever the entry was fitted to.")
+    ] = False,
     alpha: Alpha = None,
-    batch_size: Annotated[str, _option("Batch sizes, such as 1,8,64.", "N,…")] = "1,8,64",
+    rates: Annotated[str | None, _option("P(the first i drafts are accepted), never rising.", "A1,A2,…")] = None,
+    survival_of: Annotated[
+        Path | None, _option("Acceptance recorded in this run directory.", "RUN", callback=at_home)
+    ] = None,
+    pair: Annotated[str | None, _option("Of --survival-of, where it has several.", "NAME")] = None,
+    sampling: Annotated[str | None, _option("Of --survival-of, where it has several.", "NAME")] = None,
+    acceptance_lengths: Annotated[
+        Path | None, _option("Tokens a round by gamma, bonus included: YAML.", "FILE", callback=at_home)
+    ] = None,
+    acceptance_table: Annotated[str | None, _option("Of that file, where it has several: MODEL/MODE.", "NAME")] = None,
+    batch_size: Annotated[str, _option("1,8,64; 1:256: powers of two and both ends; 8:64:8.", "N")] = "1:256",
     context: Annotated[str, _option("Tokens in the cache, such as 1000 or 1k,8k (1k is 1024).", "N,…")] = "1k",
     gamma: Gammas = None,
-    calibrate: Annotated[Path | None, _option("Held-out errors on a CSV of measured times.", "FILE")] = None,
+    max_itl: Annotated[str | None, _option("Longest wait between chunks, 40ms; bounds a round.", "TIME")] = None,
+    calibrate: Annotated[
+        Path | None, _option("Fit the roofline to measured times.", "FILE|RUN", callback=at_home)
+    ] = None,
     hold_out: Annotated[str, _option("What --calibrate leaves out: batch_size or context.", "AXIS")] = "batch_size",
     forms: Annotated[
         bool, typer.Option("--forms", help="With --calibrate: also the other forms that were tried.")
@@ -187,41 +222,143 @@ def plan(
     alias: Annotated[
         list[str] | None, _option("With --calibrate: what a target or gpu of the table is.", "NAME=ENTRY")
     ] = None,
+    launch_of: Annotated[str | None, _option("With --calibrate: borrow this entry's launch cost.", "ENTRY")] = None,
+    source: Annotated[str | None, _option("With --out: where the times are from.", "TEXT")] = None,
+    out: Annotated[
+        Path | None, _option("With --calibrate: write the --hardware entry, calibrated.", "FILE", callback=at_home)
+    ] = None,
+    html: Annotated[Path | None, _option("Also write a page with the map.", "FILE", callback=at_home)] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Predict a pair on a machine by the roofline, nothing measured.
+    """Foretell whether speculation pays, where and with which gamma, before there is a machine.
 
-    For every batch size and context: the best gamma and its speed-up, what bounds each part, the largest batch that
-    fits.  --calibrate FILE says instead how well a roofline fitted to measured times predicts those left out; columns
-    target, gpu (such as 8xA100), batch_size, context, gamma, t_decode_s, t_verify_s.
+    From the shapes of target and draft, a data sheet and acceptance (--alpha, --rates, --survival-of or
+    --acceptance-lengths).  --calibrate fits the data sheet's entry to measured times and says first how far it
+    predicts those left out: a run directory, or a table with the columns target, gpu (such as 8xA100), batch_size,
+    context, gamma, t_decode_s, t_verify_s, and to know epsilon t_draft_total_s, tokens_per_round, speedup_measured.
     """
-    from specgauge.cli.parsing import DEFAULT_GAMMAS, parse_counts, parse_gammas, parse_pairs
-    from specgauge.cli.plan import calibration_text, compare_groups, plan_pair, plan_text, read_groups
-
+    if pipeline_parallel != 1:
+        raise ValueError(
+            f"--pipeline-parallel: expected 1, since a round's bubbles in a pipeline are not modelled, got "
+            f"{pipeline_parallel}; give the devices to --tensor-parallel"
+        )
     if calibrate is not None:
         _refuse_others(line, "--calibrate", CALIBRATE_OPTIONS)
-        groups = read_groups(calibrate, aliases=parse_pairs(alias or (), "--alias"), dtype=dtype or "bfloat16")
-        compared = compare_groups(
-            groups, calibrate, by=_chosen("--hold-out", hold_out, Literal["batch_size", "context"])
-        )
-        print(calibration_text(compared, groups, forms=forms))
+        by = _chosen("--hold-out", hold_out, Literal["batch_size", "context"])
+        fit = Fit(hardware=hardware, launch_of=launch_of, source=source, out=out, draft_window=draft_window)
+        _calibrate(calibrate, alias or (), by, fit, forms=forms, dtype=dtype, tensor_parallel=tensor_parallel)
         return
-    if target is None or hardware is None or alpha is None:
-        needed = {"--target": target, "--hardware": hardware, "--alpha": alpha}
-        raise _missing("plan", needed, PLAN_EXAMPLE, "--calibrate FILE to hold a roofline against measured times")
+    accepted = next((one for one in (alpha, rates, survival_of, acceptance_lengths) if one is not None), None)
+    if target is None or hardware is None or accepted is None:
+        needed = {"--target": target, "--hardware": hardware, "--alpha (or other acceptance)": accepted}
+        raise _missing("plan", needed, PLAN_EXAMPLE, "--calibrate FILE|RUN to fit the roofline to measured times")
     _refuse_others(line, "--target", PLAN_OPTIONS)
-    document = plan_pair(
+    given = {"alpha": alpha, "rates": rates}
+    if survival_of is not None:
+        others = {**given, "acceptance_lengths": acceptance_lengths}
+        acceptance = _recorded(survival_of, others, gamma, flag="--survival-of", pair=pair, sampling=sampling)
+    else:
+        _refuse_without("--survival-of", {"--pair": pair, "--sampling": sampling})
+        acceptance = _typed(given, gamma, acceptance_lengths, acceptance_table)
+    from specgauge.cli.plan import plan_text
+    from specgauge.sweeps.foretell.machine import Dtypes, planned_pair
+
+    models = planned_pair(
         target,
         draft,
         hardware,
         tensor_parallel=tensor_parallel,
-        dtype=dtype,
-        alpha=alpha,
-        batch_sizes=parse_counts(batch_size, "--batch-size", minimum=1),
-        contexts=parse_counts(context, "--context"),
-        gammas=parse_gammas(gamma or DEFAULT_GAMMAS, "--gamma"),
+        draft_tensor_parallel=draft_tensor_parallel,
+        draft_window=draft_window,
+        dtypes=Dtypes(dtype=dtype, kv_cache=kv_cache, weights=weights, draft_weights=draft_weights),
+        calibrated=not uncalibrated,
     )
+    document = _planned(models, acceptance, batch_size=batch_size, context=context, max_itl=max_itl)
+    if html is not None:
+        from specgauge.reports.plan_page import write_plan_page
+
+        write_plan_page(document, html)
     _print(document, as_json, plan_text)
+
+
+def _typed(given: Mapping[str, object], gamma: str | None, lengths: Path | None, table: str | None) -> GivenAcceptance:
+    from specgauge.cli.plan import typed_acceptance
+
+    if lengths is None:
+        _refuse_without("--acceptance-lengths", {"--acceptance-table": table})
+    return typed_acceptance(given, gamma, lengths=lengths, table=table)
+
+
+def _planned(
+    models: PlannedPair, acceptance: GivenAcceptance, *, batch_size: str, context: str, max_itl: str | None
+) -> dict[str, Any]:
+    from specgauge.cli.parsing import parse_batch_sizes, parse_counts, parse_duration_s
+    from specgauge.cli.plan import plan_of
+    from specgauge.sweeps.foretell.document import plan_document
+
+    planned = plan_of(
+        models,
+        acceptance,
+        batch_sizes=parse_batch_sizes(batch_size, "--batch-size"),
+        contexts=list(dict.fromkeys(parse_counts(context, "--context"))),
+        max_itl_s=None if max_itl is None else parse_duration_s(max_itl, "--max-itl", needs_unit=True),
+    )
+    return plan_document(planned)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fit:
+    """What is to become of the fit of one device, as typed."""
+
+    hardware: str | None
+    launch_of: str | None
+    source: str | None
+    out: Path | None
+    draft_window: int | None
+
+
+def _calibrate(
+    path: Path,
+    aliases: Iterable[str],
+    by: Literal["batch_size", "context"],
+    fit: Fit,
+    *,
+    forms: bool,
+    dtype: str | None,
+    tensor_parallel: int,
+) -> None:
+    """Print held-out errors and fitted numbers of a table or a run; write the calibrated entry where that is asked."""
+    from specgauge.cli.calibrate import (
+        calibrated_entry,
+        calibration_text,
+        compare_groups,
+        entries_text,
+        measured_groups,
+        write_entry,
+    )
+    from specgauge.cli.parsing import parse_pairs
+
+    named, hardware, launch_of = parse_pairs(list(aliases), "--alias"), fit.hardware, fit.launch_of
+    groups = measured_groups(
+        path,
+        aliases=named,
+        dtype=dtype,
+        hardware=hardware,
+        tensor_parallel=tensor_parallel,
+        draft_window=fit.draft_window,
+    )
+    if hardware is None:
+        others = {"--out": fit.out, "--launch-of": launch_of, "--source": fit.source}
+        _refuse_without("--hardware", {**others, "--draft-window": fit.draft_window})
+        print(calibration_text(compare_groups(groups, path, by=by), groups, forms=forms))
+        return
+    command = f"specgauge plan --calibrate {path} --hardware {hardware}"
+    command += "" if launch_of is None else f" --launch-of {launch_of}"
+    command += "" if fit.draft_window is None else f" --draft-window {fit.draft_window}"
+    entry = calibrated_entry(groups, hardware, source=fit.source or str(path), command=command, launch_of=launch_of)
+    print(entries_text([entry]))
+    if fit.out is not None:
+        write_entry(entry, fit.out)
 
 
 def explain(
@@ -232,7 +369,7 @@ def explain(
     gamma: Annotated[int | None, _option("Repeat the one position G times, to see the tree.", "G")] = None,
     acceptance_rule: Annotated[str, _option("ratio or match.", "RULE")] = "ratio",
     draft_sampling: Annotated[str, _option("same (drawn) or greedy (its argmax).", "HOW")] = "same",
-    svg: Annotated[Path | None, _option("Also draw the bars into FILE.", "FILE")] = None,
+    svg: Annotated[Path | None, _option("Also draw the bars into FILE.", "FILE", callback=at_home)] = None,
     logits: Annotated[str | None, _option("Explain sampling settings on these logits instead.", "X,…")] = None,
     temperature: Annotated[float, _option("Divides the logits; 0 is greedy.")] = 1.0,
     top_k: Annotated[int | None, _option("Keep the K largest.", "K")] = None,

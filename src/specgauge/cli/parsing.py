@@ -20,6 +20,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from specgauge.configs.errors import did_you_mean
+from specgauge.configs.fields import LARGEST_BATCH_SIZE, MOST_VALUES
 from specgauge.configs.reading import TABLE_BYTES, read_text
 from specgauge.model.acceptance import profiles
 from specgauge.model.acceptance.acceptance import Acceptance
@@ -102,6 +103,31 @@ def parse_gammas(text: str, name: str = "gamma") -> list[int]:
     if not gammas or any(b <= a for a, b in pairwise(gammas)):
         raise ValueError(f"{name}: expected values that rise, each once, got {text!r}")
     return gammas
+
+
+def parse_batch_sizes(text: str, name: str = "batch size") -> list[int]:
+    """Rising batch sizes, each once, from a list whose items may be ranges.
+
+    FIRST:LAST is both ends and the powers of two between them, FIRST:LAST:STEP every STEP from FIRST to LAST:
+
+    >>> parse_batch_sizes("1:6"), parse_batch_sizes("8:24:8"), parse_batch_sizes("1,3:9")
+    ([1, 2, 4, 6], [8, 16, 24], [1, 3, 4, 8, 9])
+    """
+    sizes: list[int] = []
+    for part in _parts(text, name):
+        ends = part.split(":")
+        if len(ends) > 3 or "" in map(str.strip, ends):
+            raise ValueError(f"{name}: expected FIRST:LAST or FIRST:LAST:STEP, such as 1:256, got {part!r}")
+        first, *rest = parse_counts(",".join(ends), name, minimum=1, maximum=LARGEST_BATCH_SIZE)
+        last, step = (rest[0] if rest else first), (rest[1] if len(rest) > 1 else None)
+        if last < first:
+            raise ValueError(f"{name}: expected a range that rises, got {part!r}")
+        powers = [1 << k for k in range(first.bit_length(), last.bit_length())]
+        sizes += range(first, last + 1, step) if step else [first, *(power for power in powers if power < last), last]
+    unique = sorted(set(sizes))
+    if len(unique) > MOST_VALUES:
+        raise ValueError(f"{name}: expected at most {MOST_VALUES} values, got {len(unique)}")
+    return unique
 
 
 def parse_pairs(texts: Sequence[str], name: str) -> dict[str, str]:

@@ -174,7 +174,7 @@ def _inputs(
         "acceptance_provenance": Provenance(int(accepted.provenance[i])).label,
         "tokens_per_round": omega,
         "accepted_draft_tokens": omega - 1,
-        "full_acceptance": float(accepted.full_acceptance[i]),
+        "full_acceptance": finite_or_none(accepted.full_acceptance[i]),
     }
 
 

@@ -16,12 +16,22 @@ if TYPE_CHECKING:
     from specgauge.configs.schema import Config
     from specgauge.sweeps.store.rundir import Run
 
+
+def at_home(path: Path | None) -> Path | None:
+    """A path with `~` and `~user` replaced, which shells leave in ``--out=~/x``; ValueError where `~` names nobody."""
+    from specgauge.configs.reading import expanded
+
+    return None if path is None else expanded(path)
+
+
 ConfigArgument = Annotated[str, typer.Argument(metavar="CONFIG", help="A YAML file, or the name of a shipped one.")]
 SetOption = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Change one value, such as grid.gamma=1:8; may be repeated."),
 ]
-RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory, such as runs/quickstart.")]
+RunArgument = Annotated[
+    Path, typer.Argument(metavar="RUN", help="A run directory, such as runs/quickstart.", callback=at_home)
+]
 PairOption = Annotated[str | None, typer.Option("--pair", metavar="NAME", help="Only this pair.")]
 SamplingOption = Annotated[str | None, typer.Option("--sampling", metavar="NAME", help="Only this setting.")]
 BatchOption = Annotated[int | None, typer.Option("--batch-size", metavar="N", help="Only this batch size.")]
@@ -32,7 +42,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print strict JSON.")]
 def run(
     config: ConfigArgument = "quickstart",
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="Run directory; default runs/<name>.")
+        Path | None, typer.Option("--out", metavar="DIR", help="Run directory; default runs/<name>.", callback=at_home)
     ] = None,
     overrides: SetOption = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Start anew; an old run there is renamed, not lost.")] = False,
@@ -129,8 +139,10 @@ def replay(
 
 
 def compare(
-    first: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory, such as runs/before.")],
-    second: Annotated[Path, typer.Argument(metavar="RUN", help="Another, such as runs/after.")],
+    first: Annotated[
+        Path, typer.Argument(metavar="RUN", help="A run directory, such as runs/before.", callback=at_home)
+    ],
+    second: Annotated[Path, typer.Argument(metavar="RUN", help="Another, such as runs/after.", callback=at_home)],
     tolerance: Annotated[
         float, typer.Option("--tolerance", metavar="SHARE", help="What still counts as the same, such as 0.01.")
     ] = 0.01,
@@ -148,10 +160,12 @@ def compare(
 def report(
     run_dir: RunArgument,
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE", help="Where to write it; default RUN/report.html.")
+        Path | None,
+        typer.Option("--out", metavar="FILE", help="Where to write it; default RUN/report.html.", callback=at_home),
     ] = None,
     plot: Annotated[
-        Path | None, typer.Option("--plot", metavar="FILE", help="Also draw the speed-ups: a .png, .svg or .pdf.")
+        Path | None,
+        typer.Option("--plot", metavar="FILE", help="Also draw the speed-ups: a .png, .svg or .pdf.", callback=at_home),
     ] = None,
 ) -> None:
     """Write a run's HTML report, one file without links."""

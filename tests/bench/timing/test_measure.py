@@ -106,7 +106,7 @@ def test_a_run_that_was_killed_measures_only_what_is_missing(run: Any, memory_jo
         assert keys(memory_journal.lines) == keys(whole)
 
 
-NOISY = {"relative_ci": 0.5, "confidence": 0.999999, "block_samples": 1}
+NOISY = {"relative_ci": 0.5, "confidence": 0.99, "bootstrap_replicates": 2000, "block_samples": 1}
 MOST = PREFILL_BLOCKS + 2  # more than a prefill has
 
 

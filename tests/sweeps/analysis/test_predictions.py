@@ -72,7 +72,7 @@ def test_constant_times_and_acceptance_give_s_by_hand(tmp_path: Path) -> None:
         "speedup": {"value": exact(S[2]), "low": exact(S[2]), "high": exact(S[2])}, "p_gamma_best": 1.0,
         "speedup_predicted": {"value": exact(S[2]), "low": exact(S[2]), "high": exact(S[2])},
         "expected_loss": 0.0, "p_speculation_pays": 1.0, "t_overhead_s": None, "t_decode_s": 1.0,
-        "t_round_s": exact(T_ROUND_S[2]), "tokens_per_round": exact(OMEGA[2]),
+        "t_round_s": exact(T_ROUND_S[2]), "tokens_per_round": exact(OMEGA[2]), "whole_rounds": False,
         "reason": "P(S > 1) = 1.000 at gamma 2",
     }  # fmt: skip
 

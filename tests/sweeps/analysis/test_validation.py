@@ -271,25 +271,44 @@ def test_epsilon_is_carried_to_other_ways_of_drawing_and_verifying() -> None:
     assert fit({key(): [block(0.25)]}, match, far) == {match: (0.25, SAME_CONTEXT), far: (0.25, OTHER_CONTEXTS)}
 
 
-def test_replicates_draw_blocks_with_every_gamma_in_them() -> None:
-    """Two blocks, three γ each: a replicate has block 0 twice, block 1 twice, or one of each; the median is by hand."""
-    first = [block(one, 0, gamma=gamma) for gamma, one in enumerate((0.0, 0.25, 0.5), start=1)]
-    second = [block(one, 1, gamma=gamma) for gamma, one in enumerate((1.0, 1.25, 1.5), start=1)]
-    found = overheads({key(): first + second}, [key()], replicates=200, seed=3)[key()].t_overhead_s
-    assert found.shape == (201,)
-    assert found[0] == 0.75
-    values, counts = np.unique(found[1:], return_counts=True)
-    assert values.tolist() == [0.25, 0.75, 1.25]
-    assert counts[1] == pytest.approx(100, abs=30)
+def epsilon(blocks: Mapping[DecodedKey, Sequence[CountedBlock]], replicates: int = 4000) -> Any:
+    """Of the first cell: the estimate, and the median and the 5 and 95 % quantiles of the replicates."""
+    found = overheads(blocks, [key()], replicates=replicates, seed=3)[key()].t_overhead_s
+    assert found.shape == (1 + replicates,)
+    return float(found[0]), np.quantile(found[1:], [0.5, 0.05, 0.95]).tolist()
+
+
+def test_blocks_of_epsilon_give_students_t_over_blocks() -> None:
+    """Three blocks, γ by γ: medians 3/4, 1, 5/4, so s/√3 = 1/(4√3), and t of 2 degrees is 2.920 at 95 %."""
+    blocks = [
+        block(at + one, number, gamma=gamma)
+        for number, at in enumerate((0.75, 1.0, 1.25))
+        for gamma, one in ((1, -0.25), (2, 0.0), (3, 0.25))
+    ]
+    estimate, (middle, low, high) = epsilon({key(): blocks})
+    half = 2.920 * 0.25 / math.sqrt(3)
+    assert estimate == 1.0
+    assert (middle, low, high) == pytest.approx((1.0, 1 - half, 1 + half), rel=0.1)
 
 
 def test_blocks_of_fewer_gammas_count_with_those_they_have() -> None:
-    blocks = [block(0.0, 0), block(0.5, 0, gamma=3), block(1.0, 1)]
-    found = overheads({key(): blocks}, [key()], replicates=100, seed=0)[key()].t_overhead_s
-    assert found[0] == 0.5
-    assert set(found[1:].tolist()) == {0.25, 0.5, 1.0}
-    alone = overheads({key(): [block(0.25)]}, [key()], replicates=10, seed=0)[key()].t_overhead_s
-    assert alone.tolist() == [0.25] * 11
+    estimate, (_, low, _) = epsilon({key(): [block(0.0, 0), block(0.5, 0, gamma=3), block(1.0, 1)]})
+    assert (estimate, low) == (0.5, 0.0), "host work takes time"
+
+
+def test_a_single_block_has_the_spread_that_others_have() -> None:
+    """Blocks of two other cells vary by √(2 · 1/4² / 2) = 1/4 of their mean, with 2 degrees; none leaves 1/2."""
+    estimate, (middle, low, high) = epsilon({key(): [block(2.0)]})
+    assert estimate == 2.0
+    assert (middle, low, high) == pytest.approx((2.0, 2 - 1.645, 2 + 1.645), rel=0.1)
+    elsewhere = {
+        key(pair=pair): [block(mean * (1 - spread), 0), block(mean * (1 + spread), 1)]
+        for pair, mean, spread in (("q", 8.0, 0.25 / math.sqrt(2)), ("r", 1.0, 0.25 / math.sqrt(2)), ("s", 0.0, 0.0))
+    }
+    estimate, (middle, low, high) = epsilon({key(): [block(2.0)]} | elsewhere)
+    assert estimate == 2.0
+    assert (middle, low, high) == pytest.approx((2.0, 2 - 2.920 * 0.5, 2 + 2.920 * 0.5), rel=0.1)
+    assert epsilon({key(): [block(0.0)]}) == (0.0, [0.0] * 3)
 
 
 def predicted(committed: Sequence[float], starts: Sequence[float]) -> RenewalResult:
@@ -377,6 +396,13 @@ def test_repetitions_of_a_batch_are_no_further_evidence() -> None:
     assert batch_spread([(twice, np.array([0, 1] * 3))]) == pytest.approx(batch_spread([(once, np.array([0, 1]))]))
     alone = measured([by(0.1)] * 4, [0] * 4, spread=0.2)
     assert alone == pytest.approx(measured([by(0.1)], spread=0.2), rel=1e-12)
+
+
+def test_a_batch_whose_repetitions_differ_by_more_than_batches_do_is_as_uncertain_as_they() -> None:
+    """Log S 0 and .6: a standard deviation of .3 · √2, where batches elsewhere vary by .1."""
+    spread = 0.3 * math.sqrt(2)
+    value, low, high = measured([by(0.0), by(0.6)], [0, 0], spread=0.1, replicates=20_000)
+    assert (low / value, high / value) == pytest.approx((math.exp(-1.645 * spread), math.exp(1.645 * spread)), rel=0.02)
 
 
 def test_measured_intervals_cover_as_often_as_they_say() -> None:

@@ -112,7 +112,7 @@ def test_every_setting_of_a_chain_asks_its_question(tmp_path: Path) -> None:
     labels = [f"sampling greedy, same draft, {rule} rule" for rule in ("ratio", "match")]
     assert [one.label for one in questions] == labels
     assert questions[0].acceptance.tokens_per_round[0] == pytest.approx([1.5, 1.75, 1.875])
-    assert questions[0].acceptance.tokens_per_round.shape == (51, 3)
+    assert questions[0].acceptance.tokens_per_round.shape == (201, 3)
     assert questions[0].acceptance.full_acceptance[0] == pytest.approx([0.5, 0.25, 0.125])
     acceptance_path(tmp_path, "p", "greedy").unlink()
     assert search_objectives(run, "p", [cell]) == {}

@@ -107,7 +107,7 @@ def test_a_pair_that_cannot_be_loaded_loses_no_other(
     assert "not measured: pair 'bad' target: cannot load 'x': no config.json" in err
     assert "\n    1      64  speculate" in out
     why = "pair 'bad' target: cannot load 'x': no config.json"
-    assert f"batch 1, context 64: refused: {why}" in out
+    assert f"batch 1, context 64: refused: {why}" in " ".join(out.split())
     kept = [(row["code"], row["message"]) for row in Run.open(tmp_path / "run").warnings]
     assert kept[0] == ("pair_refused", f"not measured: {why}")
     (tmp_path / "run" / "recommendation.yaml").unlink()

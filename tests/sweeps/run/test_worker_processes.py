@@ -162,7 +162,7 @@ def write_tiny_pair(folder: Path) -> Path:
         "pairs: [{name: tiny, target: ./target, draft: ./draft}]\n"
         "workload: {prompts: prompts.jsonl, max_new_tokens: 8}\n"
         'grid: {batch_size: [1, 2, 128], context: [8, 16, 512], gamma: "1:2"}\n'
-        "precision: {min_blocks: 2, max_blocks: 2, block_samples: 1, bootstrap_replicates: 10, relative_ci: 0.9}\n"
+        "precision: {min_blocks: 2, max_blocks: 2, block_samples: 1, bootstrap_replicates: 200, relative_ci: 0.9}\n"
         "threads: 1\n"
     )
     return config

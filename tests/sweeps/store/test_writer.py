@@ -81,7 +81,7 @@ def test_another_config_is_refused_and_the_field_named(path: Path, changes: dict
 
 
 def effort(**changes: Any) -> dict[str, Any]:
-    return {"bootstrap_replicates": 50, **changes}
+    return {"bootstrap_replicates": 200, **changes}
 
 
 def test_other_effort_is_taken_over(path: Path) -> None:

@@ -1,0 +1,88 @@
+"""From S over batch sizes to what an engine is told: where speculation pays, and which gamma from which batch size on.
+
+    pays, schedule = paying_ranges(batch_sizes, best), gamma_schedule(batch_sizes, gammas, speedups)
+
+S is taken as `specgauge.model.speedup.speedups` gave it; gamma 0 is plain decoding, S = 1.
+
+    >>> sizes, values = [1, 2, 3, 4], [[1.5, 1.8], [1.5, 1.505], [1.2, 0.9], [0.9, 0.7]]
+    >>> [(one.first, one.last, one.gamma) for one in gamma_schedule(sizes, [1, 2], values)]
+    [(1, 2, 2), (3, 3, 1), (4, 4, 0)]
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from specgauge.model.checks import IntArray, numbers, whole_numbers
+from specgauge.model.speedup import RECOMMENDED_TOLERANCE, recommended_gamma
+
+MOST_SIZES = 512
+"""Batch sizes a schedule is computed at; of a wider range as many, evenly spread on a logarithmic scale."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScheduleStep:
+    """One gamma for a range of batch sizes, both ends included."""
+
+    first: int
+    last: int
+    gamma: int
+    """Drafts a round; 0: plain decoding."""
+
+
+def sizes_between(first: int, last: int) -> IntArray:
+    """Every batch size from `first` to `last`, or `MOST_SIZES` of them."""
+    if last - first < MOST_SIZES:
+        return np.arange(first, last + 1)
+    return np.unique(np.round(np.geomspace(first, last, MOST_SIZES)).astype(np.int64))
+
+
+def gamma_schedule(
+    batch_sizes: ArrayLike, gammas: ArrayLike, speedups: ArrayLike, allowed: ArrayLike | None = None
+) -> list[ScheduleStep]:
+    """Ranges of batch sizes that share a gamma, without gaps, from S (B, G) at rising batch sizes (B,).
+
+    A gamma is kept until its S (1 for plain decoding) falls more than 1 % short of the best, so that a schedule does
+    not change where there is nothing to gain; then the smallest gamma within 1 % of the best follows.  allowed: (B, G)
+    mask of what limits leave.  A range ends where the next begins: what lies between two batch sizes of the list
+    belongs to the smaller.
+
+    Raises:
+        ValueError: shapes that do not fit, batch sizes that do not rise, or an S that is not a number.
+    """
+    sizes, drafts = whole_numbers("batch_sizes", batch_sizes, minimum=1), whole_numbers("gammas", gammas, minimum=1)
+    values = numbers("speedups", speedups)
+    if sizes.ndim != 1 or drafts.ndim != 1 or values.shape != (sizes.size, drafts.size) or np.any(np.diff(sizes) <= 0):
+        raise ValueError(f"speedups: expected ({sizes.size}, {drafts.size}) at rising batch sizes, got {values.shape}")
+    choices = np.concatenate([[0], drafts])
+    mask = np.ones(values.shape, dtype=np.bool_) if allowed is None else np.asarray(allowed, dtype=np.bool_)
+    padded = np.concatenate([np.ones((sizes.size, 1)), np.where(mask, values, -np.inf)], axis=1)
+    chosen = recommended_gamma(padded, choices)
+    kept = padded >= padded.max(axis=1, keepdims=True) * (1.0 - RECOMMENDED_TOLERANCE)
+    steps: list[ScheduleStep] = []
+    for at, size in enumerate(sizes.tolist()):
+        if steps and kept[at, choices.tolist().index(steps[-1].gamma)]:
+            steps[-1] = ScheduleStep(first=steps[-1].first, last=size, gamma=steps[-1].gamma)
+            continue
+        if steps:
+            steps[-1] = ScheduleStep(first=steps[-1].first, last=size - 1, gamma=steps[-1].gamma)
+        steps.append(ScheduleStep(first=size, last=size, gamma=int(chosen[at])))
+    return steps
+
+
+def paying_ranges(batch_sizes: ArrayLike, best_speedups: ArrayLike) -> list[tuple[int, int]]:
+    """Ranges of batch sizes, both ends included, whose best S is over 1: (B,), (B,) -> [(first, last), …]."""
+    sizes = whole_numbers("batch_sizes", batch_sizes, minimum=1)
+    pays = numbers("best_speedups", best_speedups) > 1.0
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], pays, [False]]).astype(np.int64)))
+    return [(int(sizes[first]), int(sizes[end - 1])) for first, end in zip(edges[0::2], edges[1::2], strict=True)]
+
+
+def break_even_batch_size(batch_sizes: ArrayLike, best_speedups: ArrayLike) -> int | None:
+    """The first batch size at which speculation no longer pays, after one at which it did; None: there is none."""
+    sizes, ranges = whole_numbers("batch_sizes", batch_sizes, minimum=1), paying_ranges(batch_sizes, best_speedups)
+    beyond = sizes[sizes > ranges[0][1]] if ranges else sizes[:0]
+    return int(beyond[0]) if beyond.size else None

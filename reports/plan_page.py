@@ -1,0 +1,139 @@
+"""The page of a plan: the map of the best γ over batch size and context with its break-even line, and what it means.
+
+    write_plan_page(plan_document(plan), Path("plan.html"))
+
+One file that opens with the network off, like the report of a run; every number on it is predicted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+from matplotlib.axes import Axes
+
+from specgauge.model.settings import Point
+from specgauge.reports import sections
+from specgauge.reports.figures import BAND_ALPHA, DASHED, HeatCell, series_style
+from specgauge.reports.formatting import duration, interval, printable, speedup
+from specgauge.reports.inline_svg import COLOURS, Hover, Size, inline_figure
+from specgauge.reports.tables import Row, RowGroup, Table
+from specgauge.sweeps.foretell.words import PART_WORDS, acceptance_words, context_sentence
+from specgauge.sweeps.store.files import write_text_atomically
+from specgauge.version import __version__
+
+
+def write_plan_page(document: Mapping[str, Any], out: Path) -> Path:
+    """Write the page of the document of `specgauge.sweeps.foretell.document.plan_document` to `out` and return it.
+
+    Raises:
+        ValueError: `out` is no file, or in no folder.
+        StorageError: the disk refused the write; an older page stays.
+    """
+    if out.is_dir() or not out.parent.is_dir() or (out.exists() and not out.is_file()):
+        raise ValueError(f"--html: expected a file name in a folder that exists, got {str(out)!r}")
+    css = Markup((Path(__file__).parent / "report.css").read_text(encoding="utf-8").strip())
+    page = _template().render(css=css, version=__version__, **page_values(document))
+    write_text_atomically(out, printable(page) + "\n")
+    return out
+
+
+@cache
+def _template() -> jinja2.Template:
+    files = jinja2.FileSystemLoader(Path(__file__).parent)
+    environment = jinja2.Environment(loader=files, autoescape=True, undefined=jinja2.StrictUndefined)
+    return environment.get_template("plan.jinja")
+
+
+def page_values(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Everything the template prints."""
+    card, draft = document["hardware"], document["draft"]
+    devices = f"{card['tensor_parallel']} × {card['name']}" if card["tensor_parallel"] > 1 else card["name"]
+    contexts = [one["context"] for one in document["contexts"]]
+    cells = {Point(batch_size=one["batch_size"], context=one["context"]): _cell(one) for one in document["points"]}
+    return {
+        "name": f"{document['target']['name']} with {draft['name'] or draft['kind']} on {devices}",
+        "provenance": document["provenance"],
+        "label": document["label"],
+        "acceptance": acceptance_words(document),
+        "sentences": [context_sentence(one, document) for one in document["contexts"]],
+        "map": sections.heat_map_figure(
+            cells, document["batch_sizes"], contexts, key="map", title="Best γ and its speed-up, predicted"
+        ),
+        "colour_key": sections.colour_key(),
+        "curves": _curves(document) if len(document["batch_sizes"]) > 1 else None,
+        "table": _table(document),
+        "warnings": document["warnings"],
+    }
+
+
+def _cell(point: Mapping[str, Any]) -> HeatCell:
+    if point["fits"] is False:
+        return HeatCell(speedup=None, gamma=None, note="no room")
+    if not point["best_gamma"]:
+        return HeatCell(speedup=None, gamma=None, note="over limit")
+    verdict = "" if point["low"] is None else point["decision"]["verdict"]
+    return HeatCell(speedup=point["speedup"], gamma=point["best_gamma"], note=verdict)
+
+
+def _curves(document: Mapping[str, Any]) -> Markup:
+    size = Size(width=640, height=300, right=52, bottom=44)
+    draw = partial(_draw_curves, document=document)
+    title = "S of the best γ by batch size, a line for each context"
+    return inline_figure(draw, size, key="curves", title=title, x_title="batch size", y_title="speed-up S", fixed=True)
+
+
+def _draw_curves(axes: Axes, document: Mapping[str, Any]) -> Hover:
+    """S of the best γ over batch size for every context, with its interval; what does not fit is left out."""
+    words = []
+    for index, context in enumerate(one["context"] for one in document["contexts"]):
+        own = [one for one in document["points"] if one["context"] == context and one["fits"] is not False]
+        known = [one for one in own if one["best_gamma"]]
+        if not known:
+            continue
+        style, x = series_style(index), [one["batch_size"] for one in known]
+        y = [one["speedup"] for one in known]
+        axes.plot(x, y, color=style.colour, gid="curve")
+        axes.plot(x, y, color=style.colour, linestyle="none", marker=style.marker, markersize=5, gid="point")
+        if known[0]["low"] is not None:
+            low, high = ([one[end] for one in known] for end in ("low", "high"))
+            axes.fill_between(x, low, high, color=style.colour, alpha=BAND_ALPHA, linewidth=0, gid="band")
+        axes.annotate(f"{context}", (x[-1], y[-1]), xytext=(6, 0), textcoords="offset points")
+        words += [f"batch {one['batch_size']}, context {context}: {speedup(one['speedup'])}" for one in known]
+    axes.axhline(1.0, color=COLOURS["muted"], linewidth=1, linestyle=DASHED, gid="break-even")
+    axes.set_xscale("log", base=2)
+    sizes: Sequence[int] = document["batch_sizes"]
+    axes.set_xticks(sizes, [str(size) for size in sizes])
+    axes.minorticks_off()
+    return {"point": words}
+
+
+def _table(document: Mapping[str, Any]) -> Table:
+    columns = ["batch", "γ", "S", "interval", "decision", "T_decode", "C(γ)", "T_verify", "T_round"]
+    columns.append("bound by (decode, draft, verify)")
+    groups = []
+    for one in document["contexts"]:
+        own = [point for point in document["points"] if point["context"] == one["context"]]
+        rows = [Row(cells=_cells(point)) for point in own]
+        groups.append(RowGroup(heading=f"context {one['context']}", rows=rows))
+    return Table(columns=columns, groups=groups, words=frozenset({4, 9}))
+
+
+def _cells(point: Mapping[str, Any]) -> list[str]:
+    at = next((one for one in point["by_gamma"] if one["gamma"] == point["best_gamma"]), point["by_gamma"][0])
+    bounds = [PART_WORDS[part["bound"]] for part in point["parts"].values() if part is not None]
+    decision = "does not fit" if point["fits"] is False else point["decision"]["verdict"]
+    times = (point["t_decode_s"], at["t_draft_total_s"], at["t_verify_s"], at["t_round_s"])
+    return [
+        str(point["batch_size"]),
+        str(at["gamma"]),
+        speedup(at["speedup"]),
+        interval(at["low"], at["high"]),
+        decision,
+        *map(duration, times),
+        ", ".join(bounds),
+    ]

@@ -1,0 +1,125 @@
+"""Golden acceptance lengths: tokens a round by gamma as published for a model, the bonus token included.
+
+deepseek-v3:
+  thinking_on: {1: 1.93, 2: 2.73, 3: 3.31}
+  thinking_off: {1: 1.86, 2: 2.55}
+
+lengths = read_acceptance_lengths(Path("lengths.yaml"), "deepseek-v3/thinking_on")
+lengths.tokens_per_round                     # {1: 1.93, 2: 2.73, 3: 3.31}: Omega itself, as the bonus is in it
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from specgauge.configs.errors import ConfigError, did_you_mean, shown
+from specgauge.configs.yaml_reader import config_text
+from specgauge.model.acceptance.profiles import AcceptanceProfile, profile_from_tokens_per_round
+from specgauge.model.checks import LARGEST_GAMMA
+
+_SLACK = 1e-6
+
+
+@dataclass(frozen=True, kw_only=True)
+class AcceptanceLengths:
+    """One table of a file."""
+
+    path: str
+    name: str
+    """Model and mode, with a slash between them."""
+    tokens_per_round: dict[int, float]
+    """By gamma, rising."""
+
+    def profile(self, gammas: Sequence[int] | None) -> tuple[AcceptanceProfile, list[int]]:
+        """The profile, and the gammas asked for (None: all of the table).
+
+        Raises:
+            ValueError: a gamma that the table does not reach.
+        """
+        known = list(self.tokens_per_round)
+        asked = known if gammas is None else list(gammas)
+        beyond = [gamma for gamma in asked if gamma not in known]
+        if beyond:
+            raise ValueError(
+                f"{self.path}: acceptance lengths of {self.name} are for gamma {', '.join(map(str, known))}: expected "
+                f"no other in --gamma, got {beyond[0]}"
+            )
+        return profile_from_tokens_per_round(known, list(self.tokens_per_round.values())), asked
+
+
+def read_acceptance_lengths(path: Path, name: str | None = None) -> AcceptanceLengths:
+    """The table of that name, or the only one.
+
+    Raises:
+        ConfigError: as `every_acceptance_length`, or several tables and no name.
+        OSError: it cannot be read.
+    """
+    tables = _innermost(path)
+    if name is None and len(tables) > 1:
+        known = ", ".join(tables)
+        raise ConfigError(f"{path}: acceptance lengths: expected one of {known} (--acceptance-table), got none")
+    chosen = name if name is not None else next(iter(tables))
+    if chosen not in tables:
+        hint = did_you_mean(chosen, tables)
+        raise ConfigError(f"{path}: acceptance lengths: expected one of {', '.join(tables)}, got {chosen!r}{hint}")
+    return _checked(path, chosen, tables[chosen])
+
+
+def every_acceptance_length(path: Path) -> list[AcceptanceLengths]:
+    """All tables of a file.
+
+    Raises:
+        ConfigError: no YAML, a table that is none, or a length that no chain of drafts has.
+        OSError: it cannot be read.
+    """
+    return [_checked(path, name, table) for name, table in _innermost(path).items()]
+
+
+def _innermost(path: Path) -> dict[str, dict[object, object]]:
+    tables = dict(_tables(_yaml(path), ""))
+    if not tables:
+        raise ConfigError(f"{path}: expected acceptance lengths by gamma, as in 'model: {{1: 1.9}}', got none")
+    return tables
+
+
+def _checked(path: Path, name: str, table: Mapping[object, object]) -> AcceptanceLengths:
+    lengths = {}
+    for gamma, value in table.items():
+        where = f"{path}: {name or 'acceptance lengths'}"
+        if isinstance(gamma, bool) or not isinstance(gamma, int) or not 1 <= gamma <= LARGEST_GAMMA:
+            raise ConfigError(f"{where}: expected a gamma from 1 to {LARGEST_GAMMA} as key, got {shown(gamma)}")
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 1 <= value <= gamma + 1 + _SLACK:
+            raise ConfigError(
+                f"{where}, gamma {gamma}: expected tokens a round, the bonus included, from 1 to {gamma + 1}, got "
+                f"{shown(value)}"
+            )
+        lengths[gamma] = min(float(value), gamma + 1.0)
+    ordered = dict(sorted(lengths.items()))
+    return AcceptanceLengths(path=str(path), name=name or path.name, tokens_per_round=ordered)
+
+
+def _yaml(path: Path) -> object:
+    """Gammas are keys that are numbers, which configurations do not have."""
+    try:
+        return yaml.safe_load(config_text(path))
+    except (yaml.YAMLError, RecursionError) as error:
+        mark = getattr(error, "problem_mark", None)
+        line = "" if mark is None else f":{mark.line + 1}"
+        raise ConfigError(
+            f"{path}{line}: not valid YAML: {getattr(error, 'problem', None) or 'nested too deep'}"
+        ) from error
+
+
+def _tables(value: object, under: str) -> Iterator[tuple[str, dict[object, object]]]:
+    """Every innermost mapping with the path to it."""
+    if not isinstance(value, dict) or not value:
+        return
+    inner = {key: one for key, one in value.items() if isinstance(one, dict)}
+    if not inner:
+        yield under, value
+    for key, one in inner.items():
+        yield from _tables(one, f"{under}/{key}" if under else str(key))

@@ -1,0 +1,281 @@
+"""The document of a plan: for every batch size and context what a pair is foretold to gain, as docs/planning.md says.
+
+    plan = Plan(pair=planned_pair(…), acceptance=profile.at(gammas), given={"source": "alpha", "alpha": .8},
+                batch_sizes=[1, 2, 4], contexts=[1024])
+    plan_document(plan)["points"][0]["best_gamma"]
+
+Costs come from the roofline, S and T_round from `specgauge.model.speedup`, intervals from costs drawn as far off as
+times were that the calibration had not seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from specgauge.configs.hardware import CalibrationEntry
+from specgauge.model.acceptance.acceptance import Acceptance
+from specgauge.model.checks import FloatArray, IntArray, finite_or_none
+from specgauge.model.costs import RoundCosts
+from specgauge.model.decision import OPTIMISTIC, Decision, SpeedupEstimate, estimate_speedup
+from specgauge.model.roofline.deployment import Deployment, largest_batch
+from specgauge.model.roofline.step_time import step_parts_s, step_work
+from specgauge.model.schedule import break_even_batch_size, gamma_schedule, paying_ranges, sizes_between
+from specgauge.model.settings import Provenance
+from specgauge.model.speedup import round_times_s, speedups, within_limits
+from specgauge.sweeps.foretell.machine import PlannedPair
+
+SCHEMA, SCHEMA_VERSION = "specgauge.plan", 1
+CONFIDENCE = 0.9
+UNCALIBRATED = "uncalibrated"
+_VOCABULARIES_DIFFER = 0.02
+"""Share by which padded vocabularies of one tokenizer differ at most."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """A pair on a machine, its acceptance, and where it is to be foretold."""
+
+    pair: PlannedPair
+    acceptance: Acceptance
+    """(G,), or (1 + R, G) where it was recorded; its gammas are those asked."""
+    given: Mapping[str, Any]
+    """What acceptance was taken from: `source`, and what was given."""
+    batch_sizes: Sequence[int]
+    contexts: Sequence[int]
+    max_itl_s: float | None = None
+
+
+def plan_document(plan: Plan) -> dict[str, Any]:
+    """The document; fields as docs/planning.md lists them.
+
+    Raises:
+        ValueError: a peak that the machine's entry lacks, or a batch size, context or gamma that is none.
+    """
+    pair, gammas, batch_sizes = plan.pair, plan.acceptance.gammas, sorted(set(plan.batch_sizes))
+    card, entry = pair.target.hardware, pair.entry
+    return {
+        "schema": SCHEMA,
+        "schema_version": SCHEMA_VERSION,
+        "provenance": Provenance.PREDICTED.label,
+        "label": _label(pair),
+        "hardware": {
+            "name": card.name,
+            "tensor_parallel": pair.target.tensor_parallel,
+            "memory_bytes": card.memory_bytes,
+            "memory_bandwidth_bytes_per_s": card.bandwidth(),
+            "peak_flops_per_s": card.peak(pair.target.precision.compute),
+            "compute_dtype": pair.target.precision.compute,
+        },
+        "target": _model(pair.target),
+        "draft": {"kind": pair.draft_kind, **_model(pair.draft)},
+        "acceptance": {**plan.given, "by_gamma": _acceptance(plan.acceptance)},
+        "max_itl_s": plan.max_itl_s,
+        "calibration": None if entry.calibration is None else _calibration(pair, entry.calibration),
+        "confidence": CONFIDENCE,
+        "gammas": gammas.tolist(),
+        "batch_sizes": batch_sizes,
+        "points": [_point(plan, batch, context) for context in plan.contexts for batch in batch_sizes],
+        "contexts": [_context(plan, context) for context in plan.contexts],
+        "warnings": _warnings(pair),
+    }
+
+
+def _label(pair: PlannedPair) -> str:
+    fitted = pair.entry.calibration
+    if fitted is None:
+        words = f"{UNCALIBRATED}, {'probed' if pair.entry.is_probed else 'data-sheet'} peaks"
+        return f"{words}: times are roofline bounds, how far off is not known"
+    error = pair.error
+    known = pair.target.architecture.name.lower() in fitted.targets
+    words = f"calibrated on {fitted.steps} steps of {', '.join(fitted.targets)}"
+    if error is None:
+        return f"{words}; nothing could be left out to tell the error"
+    other = "" if known else f", {pair.target.architecture.name} not among them"
+    by = error.held_out.replace("_", " ")
+    return f"{words}{other}; times held out by {by} were off by {error.mean:.1%} (mean), {error.worst:.1%} (worst)"
+
+
+def _model(model: Deployment | None) -> dict[str, Any]:
+    names = ("name", "parameters", "tensor_parallel", "weights", "kv_cache", "weight_bytes_per_device")
+    if model is None:
+        return dict.fromkeys((*names, "kv_bytes_per_token"))
+    shape, precision = model.architecture, model.precision
+    held = 0.0 if model.shares_weights else model.weight_bytes_held
+    values = (shape.name, shape.parameters, model.tensor_parallel, precision.label, precision.kv_cache, held)
+    return {**dict(zip(names, values, strict=True)), "kv_bytes_per_token": float(model.kv_bytes_held(1))}
+
+
+def _acceptance(acceptance: Acceptance) -> list[dict[str, Any]]:
+    found = acceptance.estimate
+    return [
+        {
+            "gamma": int(gamma),
+            "tokens_per_round": float(found.tokens_per_round[g]),
+            "full_acceptance": float(found.full_acceptance[g]),
+            "provenance": Provenance(int(found.provenance[g])).label,
+        }
+        for g, gamma in enumerate(found.gammas)
+    ]
+
+
+def _calibration(pair: PlannedPair, fitted: CalibrationEntry) -> dict[str, Any]:
+    known = fitted.model_dump(mode="json", exclude={"same_target", "other_target"})
+    return {**known, "error": None if pair.error is None else pair.error.model_dump(mode="json")}
+
+
+def _point(plan: Plan, batch_size: int, context: int) -> dict[str, Any]:
+    pair, acceptance = plan.pair, plan.acceptance
+    costs = pair.source().costs(batch_size, context, acceptance.gammas)
+    drawn, rows = _with_replicates(costs, acceptance, pair)
+    estimate = estimate_speedup(drawn, rows, batch_size=batch_size, confidence=CONFIDENCE, max_itl_s=plan.max_itl_s)
+    allowed = within_limits(round_times_s(costs, acceptance.estimate, batch_size=batch_size), plan.max_itl_s)
+    (step,) = gamma_schedule([batch_size], costs.gammas, [estimate.speedup], [allowed])
+    best = estimate.best_gamma
+    at = int(np.argmax(costs.gammas == best)) if best else 0
+    errors = pair.time_errors
+    low_s, high_s = (None, None) if errors is None else errors.interval_s(float(costs.t_decode_s), CONFIDENCE)
+    return {
+        "batch_size": batch_size,
+        "context": context,
+        "fits": _fits(plan, batch_size, context),
+        "calibrated": _is_calibrated(pair, batch_size, context, int(costs.gammas[at])),
+        "decision": vars(_decision(estimate, pair, at)),
+        "gamma": step.gamma,
+        "best_gamma": best,
+        "speedup": float(estimate.speedup[at]) if best else None,
+        **{end: _end(getattr(estimate, end), at) if best else None for end in ("low", "high")},
+        "t_decode_s": float(costs.t_decode_s),
+        "t_decode_low_s": low_s,
+        "t_decode_high_s": high_s,
+        "t_draft_catch_up_s": None if costs.t_draft_catch_up_s is None else float(costs.t_draft_catch_up_s),
+        "t_overhead_s": None if costs.t_overhead_s is None else float(np.ravel(costs.t_overhead_s)[0]),
+        "by_gamma": _by_gamma(costs, acceptance.estimate, estimate, allowed.tolist(), batch_size),
+        "parts": {
+            "decode": _parts(pair, pair.target, batch_size, context, 1),
+            "draft": None if pair.draft is None else _parts(pair, pair.draft, batch_size, context, 1),
+            "verify": _parts(pair, pair.target, batch_size, context, int(costs.gammas[at]) + 1),
+        },
+    }
+
+
+def _with_replicates(costs: RoundCosts, acceptance: Acceptance, pair: PlannedPair) -> tuple[RoundCosts, Acceptance]:
+    """Both with (1 + R) rows where the error of times is known; without, both as they are estimated."""
+    errors = pair.time_errors
+    if errors is None:
+        return costs, acceptance.estimate
+    recorded = acceptance.tokens_per_round.ndim > 1
+    if not recorded:
+        return errors.replicates(costs), acceptance
+    return errors.replicates(costs, acceptance.tokens_per_round.shape[0] - 1), acceptance
+
+
+def _by_gamma(
+    costs: RoundCosts, acceptance: Acceptance, estimate: SpeedupEstimate, allowed: list[bool], batch_size: int
+) -> list[dict[str, Any]]:
+    round_s = round_times_s(costs, acceptance, batch_size=batch_size)
+    return [
+        {
+            "gamma": int(gamma),
+            "tokens_per_round": float(acceptance.tokens_per_round[g]),
+            "t_draft_total_s": float(costs.t_draft_total_s[g]),
+            "t_verify_s": float(costs.t_verify_s[g]),
+            "t_round_s": float(round_s[g]),
+            "speedup": float(estimate.speedup[g]),
+            "low": _end(estimate.low, g),
+            "high": _end(estimate.high, g),
+            "within_limits": allowed[g],
+        }
+        for g, gamma in enumerate(costs.gammas)
+    ]
+
+
+def _end(values: FloatArray | None, at: int) -> float | None:
+    return None if values is None else finite_or_none(values[at])
+
+
+def _decision(estimate: SpeedupEstimate, pair: PlannedPair, at: int) -> Decision:
+    """That of the estimate; what has no interval is undecided for want of a calibration."""
+    if estimate.best_gamma == 0 or estimate.low is not None:
+        return estimate.decision
+    why = "the calibration could not be held against anything" if pair.entry.calibration else UNCALIBRATED
+    return replace(
+        estimate.decision,
+        reason=f"{why}: S = {estimate.speedup[at]:.2f} has no interval",
+    )
+
+
+def _is_calibrated(pair: PlannedPair, batch_size: int, context: int, gamma: int) -> bool | None:
+    """Whether the calibration has seen as many devices, and batch sizes, contexts and tokens on both sides."""
+    fitted = pair.entry.calibration
+    if fitted is None:
+        return None
+    spans = ((fitted.batch_sizes, batch_size), (fitted.contexts, context), (fitted.tokens, gamma + 1))
+    within = all(min(span) <= value <= max(span) for span, value in spans)
+    return within and pair.target.tensor_parallel in fitted.tensor_parallel
+
+
+def _parts(pair: PlannedPair, model: Deployment, batch_size: int, context: int, tokens: int) -> dict[str, Any]:
+    work = step_work(model, batch_size=batch_size, context=context, tokens=tokens)
+    seconds = {name: float(value) for name, value in step_parts_s(work, model, pair.efficiency).items()}
+    return {"bound": max(seconds, key=lambda name: seconds[name]), **seconds}
+
+
+def _largest(plan: Plan, context: int, *, with_draft: bool) -> int | None:
+    """None where the entry does not know its memory."""
+    if plan.pair.target.hardware.memory_bytes is None:
+        return None
+    gamma = int(plan.acceptance.gammas.max()) if with_draft else 0
+    draft = plan.pair.draft if with_draft else None
+    return int(largest_batch(plan.pair.target, draft=draft, context=context, gamma=gamma))
+
+
+def _fits(plan: Plan, batch_size: int, context: int) -> bool | None:
+    largest = _largest(plan, context, with_draft=True)
+    return None if largest is None else batch_size <= largest
+
+
+def _context(plan: Plan, context: int) -> dict[str, Any]:
+    """Where speculation pays and with which gamma, between the batch sizes asked that fit."""
+    first, last = min(plan.batch_sizes), max(plan.batch_sizes)
+    largest = _largest(plan, context, with_draft=True)
+    last = last if largest is None else min(last, largest)
+    answers: dict[str, Any] = {"pays": [], "break_even_batch_size": None, "schedule": []}
+    if last >= first:
+        answers = _answers(plan, context, sizes_between(first, last))
+    return {
+        "context": context,
+        "largest_batch": largest,
+        "largest_batch_without_draft": _largest(plan, context, with_draft=False),
+        **answers,
+    }
+
+
+def _answers(plan: Plan, context: int, sizes: IntArray) -> dict[str, Any]:
+    acceptance = plan.acceptance.estimate
+    costs = plan.pair.source().costs(sizes, context, acceptance.gammas)
+    values = speedups(costs, acceptance, batch_size=sizes)
+    allowed = within_limits(round_times_s(costs, acceptance, batch_size=sizes), plan.max_itl_s)
+    best = np.where(allowed, values, 0.0).max(axis=-1)
+    return {
+        "pays": [list(span) for span in paying_ranges(sizes, best)],
+        "break_even_batch_size": break_even_batch_size(sizes, best),
+        "schedule": [vars(step) for step in gamma_schedule(sizes, acceptance.gammas, values, allowed)],
+    }
+
+
+def _warnings(pair: PlannedPair) -> list[str]:
+    found = []
+    fitted = pair.entry.calibration
+    if fitted is None or fitted.t_overhead_s is None:
+        found.append(f"S is {OPTIMISTIC}")
+    if pair.draft is not None:
+        sizes = sorted((pair.target.architecture.vocab_size, pair.draft.architecture.vocab_size))
+        if sizes[1] > sizes[0] * (1 + _VOCABULARIES_DIFFER):
+            found.append(f"vocabularies of {sizes[0]} and {sizes[1]} tokens: a draft must have its target's tokenizer")
+    if fitted is not None and fitted.not_identified:
+        found.append(f"the calibration's steps do not identify {' and '.join(fitted.not_identified)}")
+    return found

@@ -1,0 +1,1 @@
+"""Runs that other programs measured, read from the files that they write."""

@@ -1,0 +1,104 @@
+"""AIPerf's records (profile_export.jsonl): a line a request, whichever engine served it. A file is a run.
+
+    "metrics": {"request_latency": {"value": …, "unit": "ms"}, "time_to_first_token": …, "output_sequence_length": …}
+    "spec_decode_acceptance": {"acceptance_histogram": {"0": …}, "num_spec_steps": …, "num_accepted_draft_tokens": …}
+
+Warm-up, cancelled and failed requests are left out. Requests without spec_decode_acceptance decoded plainly. Omega is
+1 + accepted / rounds: a client's count of tokens may be of another tokenizer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from specgauge.sweeps.imports.engine_run import EngineRun, Given, Imported, located
+from specgauge.sweeps.imports.files import Record, json_records, record_of
+from specgauge.sweeps.imports.requests import Request, counts_of, runs_of
+
+_ACCEPTANCE = "spec_decode_acceptance"
+_SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0, "seconds": 1.0}
+
+
+def is_records(head: str) -> bool:
+    """Whether a file begins as AIPerf's records do."""
+    return '"request_latency"' in head and '"metrics"' in head and '"metadata"' in head
+
+
+def read_records(paths: Sequence[Path], given: Given) -> Imported:
+    """Runs from files of records; ValueError as `counts_of`, and for a file without a request that was served."""
+    runs: list[EngineRun] = []
+    release = None
+    for index, path in enumerate(paths):
+        records = [record for record in json_records(path) if _is_served(record)]
+        if not records:
+            raise ValueError(f"{path}: expected records of requests that were served, got none")
+        gamma = given.of("gamma", index, len(paths))
+        found = runs_of(str(path), [_request(record, gamma) for record in records])
+        if len(found) > 1 and found[0].gamma == 0:
+            # requests too short to have a round stand beside those that speculated
+            found = found[1:]
+        runs += found
+        release = release or next(filter(None, map(_engine, records)), None)
+    return Imported(runs=located(runs, given), release=release)
+
+
+def _is_served(record: Record) -> bool:
+    metadata = record.maybe_record("metadata")
+    phase = None if metadata is None else metadata.values.get("benchmark_phase", metadata.values.get("credit_phase"))
+    is_cancelled = metadata is not None and bool(metadata.values.get("was_cancelled"))
+    metrics = record.maybe_record("metrics")
+    return record.values.get("error") is None and phase != "warmup" and not is_cancelled and metrics is not None
+
+
+def _acceptance(record: Record) -> Record | None:
+    """Of a record, wherever its release puts it."""
+    for holder in (record, record.maybe_record("metrics"), record.maybe_record("metadata")):
+        found = None if holder is None else holder.maybe_record(_ACCEPTANCE)
+        if found is not None:
+            inner = found.maybe_record("value")
+            return found if inner is None else inner
+    return None
+
+
+def _engine(record: Record) -> str | None:
+    found = _acceptance(record)
+    return None if found is None else found.maybe_text("engine")
+
+
+def _request(record: Record, gamma: int | None) -> Request:
+    metrics, metadata = record.record("metrics"), record.maybe_record("metadata")
+    latency_s, first_s = _seconds(metrics, "request_latency"), _seconds(metrics, "time_to_first_token")
+    acceptance = _acceptance(record)
+    tokens = int(_value(metrics, "output_sequence_length").number("value", least=1))
+    prompt = (
+        int(_value(metrics, "input_sequence_length").number("value")) if metrics.has("input_sequence_length") else None
+    )
+    start, end = (
+        None if metadata is None else metadata.maybe_number(name) for name in ("request_start_ns", "request_end_ns")
+    )
+    return Request(
+        counts={} if acceptance is None else counts_of(acceptance, gamma),
+        prompt_tokens=prompt,
+        output_tokens=tokens,
+        decode_s=None if latency_s is None or first_s is None else latency_s - first_s,
+        start_s=None if start is None else start * 1e-9,
+        end_s=None if end is None else end * 1e-9,
+    )
+
+
+def _value(metrics: Record, name: str) -> Record:
+    """A metric as a mapping of value and unit, whether or not its release wraps it."""
+    value = metrics.required(name)
+    where = f"{metrics.where}, {name}"
+    return metrics.record(name) if isinstance(value, dict) else record_of({"value": value}, where)
+
+
+def _seconds(metrics: Record, name: str) -> float | None:
+    if not metrics.has(name):
+        return None
+    found = _value(metrics, name)
+    unit = found.maybe_text("unit") or "ms"
+    if unit not in _SECONDS:
+        raise ValueError(f"{found.where}, unit: expected one of {', '.join(_SECONDS)}, got {unit!r}")
+    return found.number("value") * _SECONDS[unit]

@@ -1,0 +1,111 @@
+"""Scrapes of a vLLM server's /metrics, two a run: BEFORE AFTER, and more pairs of them for more γ and batch sizes.
+
+    rounds        inter_token_latency_seconds_count: every step of a request, those too where a lookup found nothing
+    T_round       inter_token_latency_seconds_sum over it: a round's tokens arrive together
+    Omega         (generation tokens - first tokens) / rounds
+    A_i           accepted at position i over rounds
+
+num_drafts is not taken for the rounds: vLLM counts none where nothing was drafted. Accepted drafts that a length limit
+cut off are counted by vLLM and were no tokens of anybody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from specgauge.sweeps.imports.engine_run import Counted, EngineRun, Given, Imported, checked_gamma, located, note
+from specgauge.sweeps.imports.prometheus import Between
+from specgauge.sweeps.store.schema import WarningRow
+
+_TOKENS = "vllm:generation_tokens"
+_DRAFTS = "vllm:spec_decode_num_drafts"
+_LATENCIES = ("vllm:inter_token_latency_seconds", "vllm:time_per_output_token_seconds")
+"""By release, the newer one first."""
+
+
+def is_scrape(head: str) -> bool:
+    """Whether a file begins as vLLM's metrics do."""
+    return "vllm:" in head and ("# HELP" in head or "# TYPE" in head or head.lstrip().startswith("vllm:"))
+
+
+def read_scrapes(paths: Sequence[Path], given: Given) -> Imported:
+    """Runs from pairs of scrapes; errors as `Between`, and for a number of files that is odd."""
+    if len(paths) % 2:
+        raise ValueError(f"{paths[-1]}: expected two scrapes a run, BEFORE AFTER, got {len(paths)} files")
+    betweens = [Between.of(before, after, needs=_TOKENS) for before, after in zip(paths[::2], paths[1::2], strict=True)]
+    notes: list[WarningRow] = []
+    runs = [
+        _run(between, given.of("gamma", index, len(betweens)), notes, is_sized=bool(given.batch_size))
+        for index, between in enumerate(betweens)
+    ]
+    models = betweens[-1].after.models
+    return Imported(runs=located(runs, given), target=models[0] if models else None, notes=tuple(notes))
+
+
+def _run(between: Between, gamma: int | None, notes: list[WarningRow], *, is_sized: bool) -> EngineRun:
+    latency = next((name for name in _LATENCIES if between.has(f"{name}_count")), None)
+    if latency is None:
+        raise ValueError(f"{between.after.path}: expected {_LATENCIES[0]}, it is missing: another release of vLLM?")
+    rounds = between.whole(f"{latency}_count")
+    if not rounds:
+        raise ValueError(f"{between.where}: expected rounds after the first token of requests, got none")
+    gamma = _gamma(between) if gamma is None else gamma
+    tokens = between.whole(_TOKENS)
+    first_tokens = between.whole("vllm:time_to_first_token_seconds_count")
+    requests = between.whole("vllm:request_prompt_tokens_count")
+    steps = between.whole("vllm:iteration_tokens_total_count")
+    if steps and not is_sized:
+        notes.append(
+            note(
+                "batch_size_derived",
+                f"{between.where}: {rounds / steps:.2f} requests decoded in a step on average, taken as batch size",
+                "give --batch-size where the load was held at another; scrape around a steady load",
+            )
+        )
+    context = None
+    if requests:
+        context = round((between.counter("vllm:request_prompt_tokens_sum") + tokens / 2) / requests)
+    counts: tuple[Counted, ...] = ()
+    if gamma:
+        counts = (
+            Counted(
+                source=between.where,
+                rounds=rounds,
+                tokens=tokens - first_tokens,
+                drafted=between.whole("vllm:spec_decode_num_draft_tokens"),
+                accepted=between.whole("vllm:spec_decode_num_accepted_tokens"),
+                accepted_by_position=_positions(between, gamma),
+            ),
+        )
+    return EngineRun(
+        source=between.where,
+        gamma=gamma,
+        batch_size=max(1, round(rounds / steps)) if steps else None,
+        is_mean_batch=True,
+        context=context,
+        t_round_s=between.counter(f"{latency}_sum") / rounds,
+        counts=counts,
+    )
+
+
+def _gamma(between: Between) -> int:
+    drafts, drafted = between.whole(_DRAFTS), between.whole("vllm:spec_decode_num_draft_tokens")
+    if not drafts:
+        return 0
+    if drafted % drafts:
+        raise ValueError(
+            f"{between.where}: expected the same gamma in every round, got {drafted} draft tokens in {drafts} drafts; "
+            "where a lookup found fewer, give --gamma; where gamma changed, import per-request metrics (vllm-requests)"
+        )
+    return checked_gamma(drafted // drafts, between.where)
+
+
+def _positions(between: Between, gamma: int) -> tuple[int, ...]:
+    found = between.by_label("vllm:spec_decode_num_accepted_tokens_per_pos", "position")
+    beyond = [position for position, accepted in found.items() if accepted and int(position) >= gamma]
+    if beyond:
+        raise ValueError(
+            f"{between.where}: expected positions 0 to {gamma - 1} at gamma {gamma}, got drafts accepted at {beyond[0]}"
+        )
+    return tuple(found.get(str(position), 0) for position in range(gamma))

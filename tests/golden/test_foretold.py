@@ -1,0 +1,95 @@
+"""MagicDec's rows foretold from shapes and shipped calibrations: times, drafts, speed-ups and their intervals.
+
+The draft's cost is foretold too (its shape, and a cache of 512 tokens); of a row only the tokens of a round are taken.
+"""
+
+import csv
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from specgauge.model.acceptance.profiles import profile_from_tokens_per_round
+from specgauge.sweeps.foretell.document import Plan, plan_document
+from specgauge.sweeps.foretell.machine import Dtypes, planned_pair
+
+SHAPES = {"Llama2-7B-32K": "llama-2-7b", "Llama3.1-8B": "llama-3.1-8b"}
+CARDS = {"A100": "a100-80gb-sxm", "H100": "h100-sxm", "L40": "l40"}
+TEXT = (Path(__file__).parent / "magicdec.csv").read_text(encoding="utf-8")
+ROWS = list(csv.DictReader(TEXT.splitlines()))
+
+
+@cache
+def foretold(calibrated: bool = True) -> list[dict[str, Any]]:
+    """The one γ of the plan of each row, with the row's measurements."""
+    found = []
+    for row in ROWS:
+        devices, card = row["gpu"].split("x")
+        target, gamma = SHAPES[row["target"]], int(row["gamma"])
+        pair = planned_pair(
+            target,
+            "tinyllama-1.1b" if row["draft"].startswith("Tiny") else target,
+            CARDS[card],
+            tensor_parallel=int(devices),
+            draft_window=512,
+            dtypes=Dtypes(dtype="bfloat16"),
+            calibrated=calibrated,
+        )
+        profile = profile_from_tokens_per_round([gamma], [float(row["tokens_per_round"])])
+        plan = Plan(
+            pair=pair,
+            acceptance=profile.at([gamma]),
+            given={"source": "tokens_per_round"},
+            batch_sizes=[int(row["batch_size"])],
+            contexts=[int(row["context"])],
+        )
+        (point,) = plan_document(plan)["points"]
+        (at,) = point["by_gamma"]
+        found.append({**at, "t_decode_s": point["t_decode_s"], "row": row})
+    return found
+
+
+def errors(name: str, measured: str, found: list[dict[str, Any]]) -> Any:
+    return np.array([one[name] / float(one["row"][measured]) - 1 for one in found])
+
+
+def on(gpu: str, target: str = "Llama") -> list[dict[str, Any]]:
+    return [one for one in foretold() if one["row"]["gpu"].endswith(gpu) and one["row"]["target"].startswith(target)]
+
+
+@pytest.mark.parametrize(
+    ("gpu", "target", "decode", "verify"),
+    [
+        ("A100", "Llama2-7B", 0.010, 0.011),
+        ("A100", "Llama3.1-8B", 0.025, 0.028),
+        ("H100", "Llama", 0.024, 0.022),
+        ("L40", "Llama", 0.008, 0.023),
+    ],
+)
+def test_times_of_the_target(gpu: str, target: str, decode: float, verify: float) -> None:
+    assert np.abs(errors("t_decode_s", "t_decode_s", on(gpu, target))).mean() <= decode
+    assert np.abs(errors("t_verify_s", "t_verify_s", on(gpu, target))).mean() <= verify
+
+
+def test_speedups_where_nothing_but_acceptance_is_measured() -> None:
+    found = foretold()
+    error = np.abs(errors("speedup", "speedup_measured", found))
+    assert len(found) == 59
+    assert error.mean() <= 0.045
+    assert error.max() <= 0.19
+    uncalibrated = np.abs(errors("speedup", "speedup_measured", foretold(calibrated=False)))
+    assert uncalibrated.mean() == pytest.approx(0.67, abs=0.005)
+
+
+def test_nine_of_ten_intervals_hold_what_was_measured() -> None:
+    inside = [one["low"] <= float(one["row"]["speedup_measured"]) <= one["high"] for one in foretold()]
+    assert 0.85 <= np.mean(inside) <= 1.0
+
+
+def test_which_rows_pay_is_foretold() -> None:
+    """Of rows whose interval leaves out 1 the side of break-even is the measured one."""
+    sure = [one for one in foretold() if one["low"] > 1 or one["high"] < 1]
+    assert len(sure) >= 40
+    assert all((one["speedup"] > 1) == (float(one["row"]["speedup_measured"]) > 1) for one in sure)

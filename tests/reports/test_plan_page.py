@@ -1,0 +1,67 @@
+"""The page of a plan: every point is on it, what it says is escaped, and the break-even line is drawn."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specgauge.model.acceptance.profiles import profile_from_alpha
+from specgauge.reports.plan_page import write_plan_page
+from specgauge.sweeps.foretell.document import Plan, plan_document
+from specgauge.sweeps.foretell.machine import planned_pair
+from tests.reports.pages import Page
+
+
+def document(**changes: Any) -> dict[str, Any]:
+    given: dict[str, Any] = {
+        "pair": planned_pair("llama-2-7b", "tinyllama-1.1b", "a100-80gb-sxm", tensor_parallel=8, draft_window=512),
+        "acceptance": profile_from_alpha(0.6).at([1, 2, 3]),
+        "given": {"source": "alpha", "alpha": 0.6},
+        "batch_sizes": [1, 16, 64],
+        "contexts": [1024, 8192],
+    }
+    return plan_document(Plan(**{**given, **changes}))
+
+
+def page(folder: Path, **changes: Any) -> str:
+    text = write_plan_page(document(**changes), folder / "plan.html").read_text(encoding="utf-8")
+    Page(text)  # balanced, ids once, nothing loaded
+    return text
+
+
+def test_every_point_is_on_the_page(tmp_path: Path) -> None:
+    text, found = page(tmp_path), document()
+    for point in found["points"]:
+        assert f"{point['speedup']:.2f}" in text
+    crowded = page(tmp_path, batch_sizes=[100_000])
+    assert "no room" in crowded
+    assert crowded.count("does not fit") == 2
+    assert "llama-2-7b with tinyllama-1.1b on 8 × a100-80gb-sxm" in text
+    assert found["label"] in text
+    assert "Nothing on this page was measured" in text
+
+
+def test_break_even_is_drawn_where_it_is_crossed(tmp_path: Path) -> None:
+    crossed = page(tmp_path)
+    assert "contour" in crossed
+    assert "contour" not in page(tmp_path, contexts=[1024], batch_sizes=[1])
+
+
+def test_a_limit_that_nothing_keeps(tmp_path: Path) -> None:
+    assert "over limit" in page(tmp_path, max_itl_s=1e-6)
+
+
+def test_the_same_plan_gives_the_same_bytes(tmp_path: Path) -> None:
+    assert page(tmp_path) == page(tmp_path)
+
+
+def test_names_are_escaped(tmp_path: Path) -> None:
+    found = document()
+    found["target"]["name"] = "<script>alert(1)</script>"
+    text = write_plan_page(found, tmp_path / "plan.html").read_text(encoding="utf-8")
+    assert "<script>" not in text
+
+
+def test_a_page_is_written_into_a_folder_that_exists(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"^--html: expected a file name in a folder that exists, got "):
+        write_plan_page(document(), tmp_path)

@@ -1,0 +1,62 @@
+"""From the files of an engine to the settings of one: import, then export, for a made engine whose rounds are known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from specgauge.sweeps.exports.registry import ENGINES, export_settings
+from specgauge.sweeps.recommend import recommend
+from specgauge.sweeps.store.rundir import Run
+from tests.sweeps.exports.test_round_trip import READERS
+from tests.sweeps.imports import engines
+from tests.sweeps.imports.engines import BATCH_SIZES, MADE, best, speedup
+from tests.sweeps.imports.test_round_trip import imported
+
+
+@pytest.fixture(scope="module", params=["vllm-bench", "sglang-bench"])
+def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return imported(tmp_path_factory.mktemp("imported"), request.param, MADE[request.param])
+
+
+@pytest.mark.parametrize(("name", "form", "release"), READERS)
+def test_every_batch_size_is_advised_within_a_hundredth(
+    run: Run, name: str, form: str | None, release: str | None
+) -> None:
+    gamma = READERS[(name, form, release)](export_settings(run, name, form=form, release=release).content)
+    losses = {size: 1 - speedup(size, gamma(size)) / best(size) for size in range(1, BATCH_SIZES[-1] + 1)}
+    assert max(losses.values()) <= 0.01 + 1e-9, losses
+
+
+@pytest.mark.parametrize("source", MADE)
+def test_runs_at_three_gammas_give_settings_whose_gain_is_stated(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, source: str
+) -> None:
+    monkeypatch.setattr(engines, "GAMMAS", (0, 2, 4))
+    if source in engines.SAID:  # a batch size for each file
+        sizes = tuple(size for size in BATCH_SIZES for _ in (0, 2, 4) for _ in engines.NOISE)
+        monkeypatch.setitem(engines.SAID, source, sizes)
+    run = imported(tmp_path, source, MADE[source])
+    assert [entry["recommended_gamma"] for entry in recommend(run, batch_size=1).entries] == [4]
+    gain = speedup(1, 4)
+    for name in ENGINES:
+        found = export_settings(run, name)
+        (line,) = [line for line in found.header.splitlines() if line.startswith("batch 1: γ 4, S ")]
+        shown = float(line.partition(", S ")[2].partition(" ")[0])
+        assert shown == pytest.approx(gain, rel=0.015)
+        assert f"and {shown:.2f} × the tokens a second of the same server without drafts" in found.header
+
+
+def test_what_was_counted_under_one_rule_says_nothing_of_another(run: Run) -> None:
+    with pytest.raises(ValueError, match="no drafts were recorded from which same ones could be answered, only greedy"):
+        export_settings(run, "vllm", draft_sampling="same")
+
+
+def test_it_says_where_the_numbers_come_from(run: Run) -> None:
+    found = export_settings(run, "sglang")
+    engine = {"vllm-bench": "vllm", "sglang-bench": "sglang"}[run.environment["format"]]
+    assert f"imported ({run.environment['format']}) from {engine}: pair " in found.header
+    assert "drawn drafts" not in found.header
+    assert "optimistic" not in found.header
+    assert "--speculative-draft-model-path DRAFT" in found.content

@@ -1,0 +1,125 @@
+"""γ by batch size at and between measured ones, from costs and S worked out by hand.
+
+T_decode = 1 s, C(γ) = 0, T_verify(γ) = 1 + B s for every γ, Ω = 1.5 (γ 1) and 2 (γ 2): S = Ω / (1 + B) at B rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specgauge.model.decision import estimate_speedup
+from specgauge.model.settings import Provenance
+from specgauge.sweeps.exports.schedule import EVALUATED, GammaRange, KnownPoint, gamma_schedule, interpolated
+from tests.model.made import made_acceptance, made_costs
+
+OMEGA = [1.5, 2.0]
+
+
+def point(
+    batch_size: int, verify_s: list[float], *, spread: float = 0.0, measured: dict[int, float] | None = None
+) -> KnownPoint:
+    """Two replicates, T_verify `spread` shorter in one and longer in the other."""
+    rows = np.array([verify_s, *(np.array(verify_s) * (1 + sign * spread) for sign in (-1, 1))])
+    costs = made_costs([1, 2], t_decode_s=np.ones(3), t_draft_total_s=np.zeros((3, 2)), t_verify_s=rows)
+    acceptance = made_acceptance(np.tile(OMEGA, (3, 1)), np.zeros((3, 2)))
+    own = {gamma: np.full(3, value) for gamma, value in (measured or {}).items()}
+    estimate = estimate_speedup(costs, acceptance, batch_size=batch_size, measured=own)
+    return KnownPoint(costs=costs, acceptance=acceptance, estimate=estimate)
+
+
+def gammas(ranges: tuple[GammaRange, ...]) -> list[tuple[int, int, int]]:
+    return [(one.first, one.last, one.gamma) for one in ranges]
+
+
+def schedule(points: Mapping[int, KnownPoint], undecided: str | int = "off") -> tuple[GammaRange, ...]:
+    return gamma_schedule(points, undecided=undecided, confidence=0.9)  # type: ignore[arg-type]
+
+
+def test_where_s_passes_1_between_two_measured_sizes_drafts_end() -> None:
+    """S(2) = 2 / (1 + B / 100) is over 1 below 100 rows."""
+    points = {1: point(1, [1.01, 1.01]), 201: point(201, [3.01, 3.01])}
+    (pays, off) = schedule(points)
+    assert (pays.first, pays.last, pays.gamma, pays.verdict) == (1, 99, 2, "speculate")
+    assert (off.first, off.last, off.gamma, off.verdict) == (100, 201, 0, "do not speculate")
+    assert (pays.reason, off.reason) == ("P(S > 1) = 1.000 at gamma 2", "P(max S > 1.01) = 0.000")
+
+
+def test_gamma_changes_where_the_costs_cross() -> None:
+    """S(1) = 1.5 / 1.2 throughout, S(2) = 2 / (1.2 + B / 100): equal within 1 % at T_verify(2) = 1.2 · 4 / 3 · .99."""
+    points = {1: point(1, [1.2, 1.21]), 101: point(101, [1.2, 2.21])}
+    crossing = next(size for size in range(1, 102) if 2 / (1.2 + size / 100) <= 1.5 / 1.2 / 0.99)
+    assert gammas(schedule(points)) == [(1, crossing - 1, 2), (crossing, 101, 1)]
+
+
+def test_a_single_size_is_the_answer_up_to_it() -> None:
+    assert gammas(schedule({4: point(4, [1.2, 1.3])})) == [(1, 4, 2)]
+
+
+def test_what_was_measured_goes_from_one_size_to_the_other() -> None:
+    """Predicted S is 2 everywhere, at 101 rows 0.5 was decoded: what contradicts it there weighs less nearer to 1."""
+    points = {1: point(1, [1.5, 1.0]), 101: point(101, [1.5, 1.0])}
+    assert gammas(schedule(points)) == [(1, 101, 2)]
+    decoded = {1: points[1], 101: point(101, [1.5, 1.0], measured={1: 0.25, 2: 0.5})}
+    assert decoded[101].estimate.speedup[1] == pytest.approx(1.0)  # both weigh alike: the root of 2 · 0.5
+    pays, open_ = schedule(decoded)
+    assert (pays.gamma, open_.verdict, open_.last) == (2, "undecided", 101)
+    assert 1 < pays.last < 100
+    assert open_.reason == decoded[101].estimate.decision.reason
+
+
+def test_open_decisions_export_what_is_asked_for() -> None:
+    points = {1: point(1, [1.2, 1.3]), 8: point(8, [2.0, 2.0], spread=0.05)}
+    assert points[8].estimate.decision.verdict == "undecided"
+    off, as_recommended, own = (schedule(points, undecided) for undecided in ("off", "gamma", 1))
+    assert (off[-1].gamma, off[-1].verdict, off[-1].last) == (0, "undecided", 8)
+    assert "is under 0.95" in off[-1].reason
+    assert gammas(as_recommended)[-1][2] == 2
+    assert own[-1].gamma == 1
+    with pytest.raises(ValueError, match="undecided: expected off, gamma or a gamma that was measured, 1, 2, got 3"):
+        schedule(points, 3)
+
+
+def test_gammas_that_one_size_lacks_are_left_out_between() -> None:
+    only_1 = point(9, [1.2, 1.2])
+    lacking = KnownPoint(
+        costs=only_1.costs.only([1]),
+        acceptance=only_1.acceptance.only([1]),
+        estimate=estimate_speedup(only_1.costs.only([1]), only_1.acceptance.only([1]), batch_size=9),
+    )
+    assert gammas(schedule({1: point(1, [1.2, 1.2]), 9: lacking})) == [(1, 1, 2), (2, 9, 1)]
+    only_2 = KnownPoint(
+        costs=only_1.costs.only([2]),
+        acceptance=only_1.acceptance.only([2]),
+        estimate=estimate_speedup(only_1.costs.only([2]), only_1.acceptance.only([2]), batch_size=1),
+    )
+    assert gammas(schedule({1: only_2, 9: lacking})) == [(1, 8, 2), (9, 9, 1)]  # nothing in common
+
+
+def test_costs_between_are_on_the_line_and_say_so() -> None:
+    found = interpolated(point(1, [1.0, 2.0]).costs, point(5, [3.0, 3.0]).costs, 0.25)
+    np.testing.assert_allclose(found.t_verify_s[0], [1.5, 2.25])
+    assert found.t_draft_catch_up_s is None
+    assert found.provenance == Provenance.INTERPOLATED
+
+
+@given(
+    sizes=st.lists(st.integers(1, 20 * EVALUATED), min_size=1, max_size=4, unique=True),
+    verify_s=st.lists(st.tuples(st.floats(0.8, 3), st.floats(0.8, 3)), min_size=4, max_size=4),
+)
+def test_ranges_have_no_gap_and_agree_with_the_run(sizes: list[int], verify_s: list[tuple[float, float]]) -> None:
+    points = {size: point(size, list(times)) for size, times in zip(sorted(sizes), verify_s, strict=False)}
+    found = schedule(points)
+    assert (found[0].first, found[-1].last) == (1, max(sizes))
+    assert all(after.first == before.last + 1 for before, after in pairwise(found))
+    assert all((a.gamma, a.verdict) != (b.gamma, b.verdict) for a, b in pairwise(found))
+    for size, known in points.items():
+        (here,) = [one for one in found if one.first <= size <= one.last]
+        decision = known.estimate.decision
+        expected = known.estimate.recommended_gamma if decision.verdict == "speculate" else 0
+        assert (here.gamma, here.verdict) == (expected, decision.verdict)

@@ -1,0 +1,56 @@
+"""Golden acceptance lengths: the bonus is in them, and what is none is one line."""
+
+from pathlib import Path
+
+import pytest
+
+from specgauge.configs.errors import ConfigError
+from specgauge.sweeps.foretell.acceptance_lengths import read_acceptance_lengths
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "lengths.yaml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_the_number_is_omega_itself(tmp_path: Path) -> None:
+    found = read_acceptance_lengths(write(tmp_path, "m: {thinking_on: {3: 3.31, 1: 1.93}}\n"))
+    assert (found.name, found.tokens_per_round) == ("m/thinking_on", {1: 1.93, 3: 3.31})
+    profile, gammas = found.profile(None)
+    assert gammas == [1, 3]
+    assert profile.at(gammas).tokens_per_round.tolist() == pytest.approx([1.93, 3.31])
+    assert found.profile([3])[1] == [3]
+
+
+def test_a_table_without_a_model_has_the_files_name(tmp_path: Path) -> None:
+    assert read_acceptance_lengths(write(tmp_path, "{1: 1.5}")).name == "lengths.yaml"
+
+
+def test_a_table_that_is_shorter_than_gamma_says_so(tmp_path: Path) -> None:
+    found = read_acceptance_lengths(write(tmp_path, "m: {1: 1.5, 2: 1.8}"))
+    with pytest.raises(ValueError, match=r"of m are for gamma 1, 2: expected no other in --gamma, got 5$"):
+        found.profile([1, 5])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "expected acceptance lengths by gamma"),
+        ("[1, 2]", "expected acceptance lengths by gamma"),
+        ("m: {a: {1: 1.5}, b: {1: 1.6}}", r"expected one of m/a, m/b \(--acceptance-table\), got none"),
+        ("m: {0: 1.5}", "expected a gamma from 1 to 1000 as key, got 0"),
+        ("m: {one: 1.5}", "expected a gamma from 1 to 1000 as key, got 'one'"),
+        ("m: {true: 1.5}", "expected a gamma from 1 to 1000 as key, got true"),
+        ("m: {1: 0.9}", "gamma 1: expected tokens a round, the bonus included, from 1 to 2, got 0.9"),
+        ("m: {1: 2.1}", "gamma 1: expected tokens a round, the bonus included, from 1 to 2, got 2.1"),
+        ("m: {1: .nan}", "gamma 1: expected tokens a round, the bonus included, from 1 to 2, got "),
+        ("m: {1: high}", "gamma 1: expected tokens a round, the bonus included, from 1 to 2, got 'high'"),
+        ("m: {1: 1.5", "not valid YAML: "),
+        ("!!python/object:os.x {}", "not valid YAML: "),
+    ],
+)
+def test_what_is_no_table(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as error:
+        read_acceptance_lengths(write(tmp_path, text))
+    assert "\n" not in str(error.value)

@@ -1,0 +1,225 @@
+"""Benchmarks' own files: of SGLang, llama.cpp, SPEED-Bench and Spec-Bench, and golden acceptance lengths."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specgauge.sweeps.imports.acceptance_files import read_golden, read_spec_bench, read_speed_bench
+from specgauge.sweeps.imports.engine_run import Given
+from specgauge.sweeps.imports.formats import find_format
+from specgauge.sweeps.imports.llama_cpp import read_batched_bench, read_bench
+from specgauge.sweeps.imports.sglang import read_bench as read_sglang
+from specgauge.sweeps.imports.sglang import read_scrapes
+from specgauge.sweeps.imports.write import Names, write_import
+from specgauge.sweeps.recommend import recommend
+from specgauge.sweeps.store.rundir import Run
+from specgauge.sweeps.store.schema import PredictionRow
+from tests.sweeps.imports.engines import counts, sglang_line, t_round_s, written
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"topk": 4}, "expected a chain (topk 1, num_draft_tokens 4 at steps 3), got topk 4"),
+        ({"num_draft_tokens": 3}, "and num_draft_tokens 3; draft trees are not covered"),
+        ({"acc_length": 0.8}, "expected at least 1, the bonus included, got 0.8"),
+        ({"speed": 1.0}, "expected speed to be acc_length / step_time"),
+        ({"step_time": None}, "expected the field 'step_time', it is missing"),
+        ({"steps": 65}, "expected a whole gamma from 0 to 64, got 65"),
+        ({"batch_size": 0}, "expected a number of at least 1, got 0"),
+    ],
+)
+def test_lines_of_sglang_that_contradict_themselves(tmp_path: Path, changes: dict[str, Any], told: str) -> None:
+    line = {key: value for key, value in (json.loads(sglang_line(4, 3, 1.0)) | changes).items() if value is not None}
+    with pytest.raises(ValueError, match=r".*") as error:
+        read_sglang([written(tmp_path / "bench.jsonl", line)], Given())
+    assert told in str(error.value)
+
+
+def test_a_line_of_sglang_without_tokens_keeps_its_mean(tmp_path: Path) -> None:
+    line = json.loads(sglang_line(4, 3, 1.0)) | {"completion_tokens": None}
+    (run,) = read_sglang([written(tmp_path / "bench.jsonl", line)], Given()).runs
+    assert run.counts[0].tokens_per_round == pytest.approx(counts(3).tokens / counts(3).rounds)
+
+
+def test_counters_of_sglang_subtract(tmp_path: Path) -> None:
+    def scrape(times: int) -> str:
+        values = {
+            "generation_tokens_total": 1000, "spec_verify_calls_total": 400, "time_to_first_token_seconds_count": 40,
+            "inter_token_latency_seconds_sum": 8.0, "inter_token_latency_seconds_count": 960,
+        }  # fmt: skip
+        return "".join(f'sglang:{name}{{model_name="big"}} {value * times}\n' for name, value in values.items())
+
+    files = [written(tmp_path / f"{times}.txt", scrape(times)) for times in (1, 2)]
+    (run,) = read_scrapes(files, Given(gamma=(3,), batch_size=(4,))).runs
+    assert (run.gamma, run.batch_size, run.t_round_s) == (3, 4, pytest.approx(0.02))
+    assert (run.counts[0].rounds, run.counts[0].tokens) == (400, 960)
+    with pytest.raises(ValueError, match="expected --gamma, since SGLang's counters do not tell it"):
+        read_scrapes(files, Given())
+
+
+def llama_bench(model: str, params: float, prompt: int, generated: int, *samples_ns: int, depth: int = 512) -> Any:
+    return {
+        "build_commit": "abc1234", "model_filename": model, "model_n_params": params, "n_prompt": prompt,
+        "n_gen": generated, "n_depth": depth, "avg_ns": samples_ns[0], "samples_ns": list(samples_ns),
+    }  # fmt: skip
+
+
+def test_llama_bench_tells_steps_verifications_and_draft_steps_apart(tmp_path: Path) -> None:
+    target = [
+        llama_bench("big", 8e9, 0, 64, *(64 * one for one in (20_000_000, 20_200_000, 19_900_000))),
+        *(
+            llama_bench("big", 8e9, gamma + 1, 0, *(one + 500_000 * gamma for one in (21_000_000, 21_100_000)))
+            for gamma in (1, 2, 3)
+        ),
+        llama_bench("big", 8e9, 512, 0, 900_000_000),
+    ]
+    draft = [llama_bench("small", 1e9, 0, 64, 64 * 1_000_000)]
+    path = written(tmp_path / "bench.json", [*target, *draft])
+    imported = read_bench([path], Given())
+    assert (imported.target, imported.draft, imported.release) == ("big", "small", "abc1234")
+    verified = [(run.gamma, run.t_verify_s) for run in imported.runs if run.t_verify_s is not None]
+    assert verified[::2] == [(1, 0.0215), (2, 0.022), (3, 0.0225)]
+    assert [run.t_draft_total_s for run in imported.runs if run.t_draft_total_s is not None] == pytest.approx(
+        [0.001, 0.002, 0.003]
+    )
+    assert {run.t_round_s for run in imported.runs if run.gamma == 0} == {0.02, 0.0202, 0.0199}
+
+
+def test_parts_give_a_speed_up_once_acceptance_is_beside_them(tmp_path: Path) -> None:
+    rows = ["batch_size,context,gamma,t_round_s,t_draft_total_s,t_verify_s,rounds,tokens,accepted_by_position\n"]
+    for noise in (0.999, 1.0, 1.002):
+        rows.append(f"1,512,0,{0.020 * noise},,,,,\n")
+        rows.append(f"1,512,1,,0.001,{0.021 * noise},,,\n1,512,2,,0.002,{0.022 * noise},1000,2300,800;500\n")
+    files = [written(tmp_path / "parts.csv", "".join(rows))]
+    form = find_format("table")
+    write_import(tmp_path / "run", form, files, form.read(files, Given()), Names(draft="small"))
+    (entry,) = recommend(Run.open(tmp_path / "run")).entries
+    assert entry["whole_rounds"] is False
+    assert entry["speedup"]["value"] == pytest.approx(2.3 * 0.020 / 0.024)
+    rows_of = {row.gamma: row for row in Run.open(tmp_path / "run").rows(PredictionRow)}
+    assert rows_of[1].tokens_per_round == 1.8  # of the counts at γ = 2
+    assert rows_of[1].acceptance_provenance == "interpolated"
+    assert (rows_of[2].t_draft_total_s, rows_of[2].t_verify_s) == (0.002, 0.022)
+
+
+def test_a_llama_bench_of_prompts_alone_is_refused(tmp_path: Path) -> None:
+    path = written(tmp_path / "bench.json", [llama_bench("big", 8e9, 512, 0, 900_000_000)])
+    with pytest.raises(ValueError, match="got prompts alone that no round verifies"):
+        read_bench([path], Given())
+    three = [llama_bench(name, 1e9, 0, 64, 64) for name in ("a", "b", "c")]
+    with pytest.raises(ValueError, match="got 3 models: a, b, c"):
+        read_bench([written(tmp_path / "three.json", three)], Given())
+
+
+def test_llama_batched_bench_decodes_plainly(tmp_path: Path) -> None:
+    lines = [
+        {"pp": 128, "tg": 64, "pl": size, "n_kv": 0, "t_pp": 1.0, "t_tg": 64 * t_round_s(size, 0)} for size in (1, 8)
+    ]
+    path = written(tmp_path / "batched.jsonl", "\n".join(map(json.dumps, lines)))
+    runs = read_batched_bench([path], Given()).runs
+    assert [(run.gamma, run.batch_size, run.context) for run in runs] == [(0, 1, 160), (0, 8, 160)]
+    assert [run.t_round_s for run in runs] == pytest.approx([t_round_s(1, 0), t_round_s(8, 0)])
+
+
+def speed_bench(**changes: Any) -> dict[str, Any]:
+    """Two requests: their prefills, and four rounds that emitted 4, 3, 2 and 1 tokens."""
+    return {
+        "Request_AL": {"0": 2.0, "1": 1.8},
+        "Average_AL": "2.0",
+        "Acceptance_Length_Histogram": {"1": 3, "2": "1", "3": 1, "4": 1},
+    } | changes
+
+
+def test_speed_bench_leaves_the_prefills_out(tmp_path: Path) -> None:
+    imported = read_speed_bench([written(tmp_path / "rates.json", [speed_bench()])], Given())
+    (run,) = imported.runs
+    (counted,) = run.counts
+    assert (run.gamma, counted.rounds, counted.tokens, counted.accepted_by_position) == (3, 4, 10, (3, 2, 1))
+    assert [one.code for one in imported.notes] == ["gamma_derived"]
+    (run,) = read_speed_bench([written(tmp_path / "rates.json", [speed_bench()])], Given(gamma=(5,))).runs
+    assert run.counts[0].accepted_by_position == (3, 2, 1, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("histogram", "told"),
+    [
+        ({"0": 5, "1": 2}, "expected steps by tokens from 1 (the bonus is one), got the key '0'"),
+        ({"1": 1, "2": 5}, "expected at least 2 steps of one token, the prefills"),
+        ({"1": 2}, "expected steps beside the prefills, got none"),
+        ({"1": "x"}, "expected a number of at least 0, got 'x'"),
+    ],
+)
+def test_speed_bench_that_contradicts_itself(tmp_path: Path, histogram: dict[str, Any], told: str) -> None:
+    path = written(tmp_path / "rates.json", [speed_bench(Acceptance_Length_Histogram=histogram)])
+    with pytest.raises(ValueError, match=r".*") as error:
+        read_speed_bench([path], Given())
+    assert told in str(error.value)
+
+
+def spec_bench(lengths: list[int], tokens: int, **changes: Any) -> dict[str, Any]:
+    choice = {"new_tokens": [tokens], "wall_time": [0.5], "decoding_steps": [len(lengths)], "accept_lengths": lengths}
+    return {"question_id": 1, "category": "writing", "choices": [choice | changes]}
+
+
+@pytest.mark.parametrize(("lengths", "tokens"), [([4, 3, 2, 1], 10), ([3, 2, 1, 0], 10)])
+def test_spec_bench_with_the_bonus_or_without(tmp_path: Path, lengths: list[int], tokens: int) -> None:
+    (run,) = read_spec_bench([written(tmp_path / "answers.jsonl", spec_bench(lengths, tokens))], Given()).runs
+    (counted,) = run.counts
+    assert (run.gamma, run.batch_size, run.t_round_s) == (3, 1, 0.125)
+    assert (counted.rounds, counted.accepted, counted.accepted_by_position) == (4, 6, (3, 2, 1))
+
+
+def test_spec_bench_that_decodes_plainly(tmp_path: Path) -> None:
+    (run,) = read_spec_bench([written(tmp_path / "answers.jsonl", spec_bench([1] * 8, 8))], Given()).runs
+    assert (run.gamma, run.counts, run.t_round_s) == (0, (), 0.0625)
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (spec_bench([4, 3, 2, 1], 40), "which fits neither with the bonus in each nor without"),
+        (spec_bench([4, 0, 5, 1], 10), "expected at least 1, the bonus included, got 0"),
+        (spec_bench([4, 3, 2, 1], 10, decoding_steps=[5]), "expected one for each of 5 steps, got 4"),
+        ({"choices": []}, "expected a mapping, got None"),
+    ],
+)
+def test_spec_bench_that_contradicts_itself(tmp_path: Path, answer: dict[str, Any], told: str) -> None:
+    with pytest.raises(ValueError, match=r".*") as error:
+        read_spec_bench([written(tmp_path / "answers.jsonl", answer)], Given())
+    assert told in str(error.value)
+
+
+GOLDEN = "big-model:\n  thinking_on: {1: 1.93, 2: 2.73}\n  thinking_off: {1: 1.8}\n"
+
+
+def test_golden_lengths_have_the_bonus_in(tmp_path: Path) -> None:
+    runs = read_golden([written(tmp_path / "golden.yaml", GOLDEN)], Given()).runs
+    assert {run.pair for run in runs} == {"big-model"}
+    assert [(run.sampling, run.gamma, run.counts[0].tokens_per_round) for run in runs] == [
+        ("thinking_on", 1, 1.93),
+        ("thinking_on", 2, 2.73),
+        ("thinking_off", 1, 1.8),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            "m:\n  thinking_on: {1: 0.93}\n",
+            "gamma 1: expected tokens a round, the bonus included, from 1 to 2, got",
+        ),
+        ("m:\n  thinking_on: {2: 3.2}\n", "gamma 2: expected tokens a round, the bonus included, from 1 to 3, got 3.2"),
+        ("m:\n  thinking_on: {2: .nan}\n", "gamma 2: expected tokens a round"),
+        ("m:\n  thinking_on: 2\n", "m: expected a gamma from 1 to 1000 as key, got 'thinking_on'"),
+        ("", "got an empty file"),
+        ("m: [\n", "golden.yaml"),
+    ],
+)
+def test_golden_lengths_that_cannot_be(tmp_path: Path, text: str, told: str) -> None:
+    with pytest.raises(ValueError, match=r".*") as error:
+        read_golden([written(tmp_path / "golden.yaml", text)], Given())
+    assert told in str(error.value)
