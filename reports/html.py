@@ -141,6 +141,7 @@ def page_values(data: ReportData) -> dict[str, Any]:
         "most_panels": sections.MOST_PANELS,
         "summary": acceptance_table(acceptance),
         "categories": category_table(acceptance, (gamma for _, _, gamma in chosen_gammas(data.recommendations))),
+        "is_imported": data.is_imported,
         "acceptances": sections.acceptance_blocks(acceptance, samplings),
         "predictions": prediction_table(by_setting, chosen_gammas(data.recommendations), losing),
         "broken": broken_table(data.timings),

@@ -6,7 +6,7 @@ Output: `Table`s of plain text for the template, which escapes it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
@@ -336,9 +336,8 @@ def broken_table(cells: Sequence[CellTimings]) -> Table | None:
     rows = []
     for one in cells:
         missing: dict[tuple[str, str], list[str]] = {}
-        for arm in one.arms.values():
-            if arm.status != "ok":
-                missing.setdefault((arm.status, arm.reason), []).append(_arm_words(arm.arm))
+        for arm, status, reason in _without_number(one):
+            missing.setdefault((status, reason), []).append(arm)
         for (status, reason), names in missing.items():
             which = "every arm" if len(names) == len(one.arms) else ", ".join(names)
             rows.append(Row(cells=[_cell_words(one.cell, cells), status, which, reason or UNKNOWN]))
@@ -350,6 +349,14 @@ def broken_table(cells: Sequence[CellTimings]) -> Table | None:
         words=frozenset(range(4)),
         wide=frozenset({2, 3}),
     )
+
+
+def _without_number(cell: CellTimings) -> Iterator[tuple[str, str, str]]:
+    """Arms without a number, each with its status and the reason; of another program's runs, rounds by γ."""
+    if cell.is_apart:
+        yield from ((f"γ = {gamma}", *cell.trouble(gamma)) for gamma in cell.gammas if cell.trouble(gamma)[0] != "ok")
+        return
+    yield from ((_arm_words(arm.arm), arm.status, arm.reason) for arm in cell.arms.values() if arm.status != "ok")
 
 
 def _arm_words(arm: str) -> str:

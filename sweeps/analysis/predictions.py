@@ -29,7 +29,7 @@ from specgauge.sweeps.analysis.cell_estimate import CellEstimate, SharedCosts, e
 from specgauge.sweeps.analysis.decoded import DecodedCells
 from specgauge.sweeps.analysis.imported_warnings import imported_warnings
 from specgauge.sweeps.analysis.settings import NOTHING_COUNTED, RunSetting, acceptance_reasons, cells_of, run_settings
-from specgauge.sweeps.analysis.timings import NOT_IMPORTED, NOT_YET, REFUSED, CellTimings, collect_timings, refused
+from specgauge.sweeps.analysis.timings import REFUSED, CellTimings, collect_timings, timings_of
 from specgauge.sweeps.analysis.warnings import (
     acceptance_warnings,
     decision_warnings,
@@ -46,7 +46,7 @@ from specgauge.sweeps.plan import chains, plan_cells, planned_pairs
 from specgauge.sweeps.store.derived import stands, write_answers
 from specgauge.sweeps.store.outcomes import PairOutcome, read_outcomes
 from specgauge.sweeps.store.rows import columns, plain, readable, write_csv
-from specgauge.sweeps.store.rundir import CELLS, PREDICTIONS, VALIDATION, Run
+from specgauge.sweeps.store.rundir import PREDICTIONS, VALIDATION, Run
 from specgauge.sweeps.store.schema import DecodedKey, PredictionRow, RecommendationRow, ValidationRow, WarningRow
 from specgauge.sweeps.store.tables import read_tuned
 
@@ -78,10 +78,7 @@ class AnalysedRun:
         settings = tuple(run_settings(run, acceptance_reasons(outcomes), pairs=pairs))
         if seed is not None:
             run = replace(run, config=run.config.model_copy(update={"seed": seed}))
-        missing = NOT_IMPORTED if run.is_imported else NOT_YET
-        lines = run.journal() if (run.path / CELLS).exists() else ()
-        planned, gammas = plan_cells(run.config), run.config.grid.gamma
-        cells = collect_timings(planned, gammas, lines, refused(outcomes), missing=missing)
+        cells = timings_of(run)
         decoded = DecodedCells.read(run, cells, settings)
         return cls(run=run, cells=cells, settings=settings, decoded=decoded, outcomes=outcomes)
 

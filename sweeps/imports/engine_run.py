@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +107,9 @@ class Format:
     read: Read
     matches: Callable[[str], bool]
     """Whether the beginning of a file is one."""
-    takes_folders: bool = field(default=False)
+    takes_folders: bool = False
+    shares_files: bool = False
+    """Whether a file may belong to two runs: a scrape that is after one and before the next."""
 
 
 def located(runs: Iterable[EngineRun], given: Given) -> tuple[EngineRun, ...]:
@@ -147,11 +149,6 @@ def checked_gamma(gamma: float, where: str) -> int:
     if gamma != int(gamma) or not 0 <= gamma <= LARGEST_GAMMA:
         raise ValueError(f"{where}: expected a whole gamma from 0 to {LARGEST_GAMMA}, got {gamma:g}; give --gamma")
     return int(gamma)
-
-
-def note(code: str, message: str, remedy: str) -> WarningRow:
-    """A warning of the import."""
-    return WarningRow(code=code, message=message, remedy=remedy)
 
 
 def digest(path: Path) -> str:

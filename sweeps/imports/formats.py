@@ -50,6 +50,7 @@ FORMATS: tuple[Format, ...] = (
         about="scrapes of /metrics: BEFORE AFTER, and more pairs of them",
         read=vllm_metrics.read_scrapes,
         matches=vllm_metrics.is_scrape,
+        shares_files=True,
     ),
     Format(
         name="vllm-bench",
@@ -86,6 +87,7 @@ FORMATS: tuple[Format, ...] = (
         about="scrapes of /metrics: BEFORE AFTER, with --gamma",
         read=sglang.read_scrapes,
         matches=sglang.is_scrape,
+        shares_files=True,
     ),
     Format(
         name="llama-bench",
@@ -183,7 +185,8 @@ def read(form: Format, paths: Sequence[Path], given: Given) -> Imported:
             raise ValueError(f"{path}: expected a file of {form.name}, got a directory")
         if not path.is_dir():
             check_regular(path, IMPORT_BYTES)
-    refuse_twice([(path, digest(path)) for path in paths if path.is_file()])
+    if not form.shares_files:
+        refuse_twice([(path, digest(path)) for path in paths if path.is_file()])
     imported = form.read(paths, given)
     if not imported.runs:
         raise ValueError(f"{paths[0]}: expected at least one run, got none")

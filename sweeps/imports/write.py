@@ -23,7 +23,7 @@ from specgauge.configs.schema import Config
 from specgauge.model.arms import APART, round_arm, verify_arm
 from specgauge.sweeps.analysis.imported_warnings import NOTES
 from specgauge.sweeps.analysis.predictions import Predictions, predict_run
-from specgauge.sweeps.imports.engine_run import Counted, EngineRun, Format, Imported, digest, note
+from specgauge.sweeps.imports.engine_run import Counted, EngineRun, Format, Imported, digest
 from specgauge.sweeps.plan import Cell, plan_cells
 from specgauge.sweeps.store.counts import CountsRow, write_counts
 from specgauge.sweeps.store.rows import plain, row_of
@@ -90,9 +90,10 @@ def write_import(out: Path, form: Format, files: Sequence[Path], imported: Impor
 def _refuse_twice(runs: Iterable[EngineRun]) -> None:
     first: dict[EngineRun, str] = {}
     for run in runs:
-        counts = tuple(replace(one, source="") for one in run.counts)
-        earlier = first.setdefault(replace(run, source="", counts=counts), run.source)
-        if earlier != run.source and run.is_timed:
+        figures = replace(run, source="", counts=tuple(replace(one, source="") for one in run.counts))
+        earlier = first.get(figures)
+        first[figures] = run.source
+        if earlier is not None and run.is_timed:
             at = "" if run.batch_size is None else f", batch size {run.batch_size}"
             raise ValueError(
                 f"{run.source}: expected every run once, got the same figures as {earlier} (gamma {run.gamma}{at})"
@@ -104,10 +105,10 @@ def _placed(imported: Imported) -> tuple[list[EngineRun], list[WarningRow]]:
     runs, notes = list(imported.runs), list(imported.notes)
     if any(run.batch_size is None for run in runs):
         notes.append(
-            note(
-                "batch_size_unknown",
-                "the files do not say how many requests were decoded together: taken as 1",
-                "import again with --batch-size N, or one for each run: --batch-size 1,4,16",
+            WarningRow(
+                code="batch_size_unknown",
+                message="the files do not say how many requests were decoded together: taken as 1",
+                remedy="import again with --batch-size N, or one for each run: --batch-size 1,4,16",
             )
         )
     points = _points((run.context for run in runs if run.context is not None), at_least=ONE_POINT_TOKENS)
@@ -115,18 +116,18 @@ def _placed(imported: Imported) -> tuple[list[EngineRun], list[WarningRow]]:
     only = next(iter(set(points.values()))) if len(set(points.values())) == 1 else None
     if any(run.context is None for run in runs) and only is None:
         notes.append(
-            note(
-                "context_unknown",
-                "the files do not say how long the texts were: their context is shown as 1",
-                "import again with --context N, the tokens in the cache as a round starts",
+            WarningRow(
+                code="context_unknown",
+                message="the files do not say how long the texts were: their context is shown as 1",
+                remedy="import again with --context N, the tokens in the cache as a round starts",
             )
         )
     if any(one.rounds is None for run in runs for one in run.counts):
         notes.append(
-            note(
-                "counts_unknown",
-                "tokens per round are given without counts: no interval covers how far they may be off",
-                "import counts of the engine's own, such as its per-request metrics",
+            WarningRow(
+                code="counts_unknown",
+                message="tokens per round are given without counts: no interval covers how far they may be off",
+                remedy="import counts of the engine's own, such as its per-request metrics",
             )
         )
     placed = [

@@ -229,7 +229,7 @@ def test_what_cannot_be_predicted_says_what_is_missing(tmp_path: Path, capsys: p
     files = [written(tmp_path / "g2.json", bench_result(8, 2))]
     assert main(["import", "vllm-bench", *map(str, files), "--out", str(tmp_path / "run")]) == 0
     assert main(["recommend", str(tmp_path / "run"), "--warnings"]) == 0
-    shown = capsys.readouterr().out
+    shown = " ".join(capsys.readouterr().out.split())
     assert "the imported files hold no time of plain decoding (γ = 0) here" in shown
     assert "run the engine without speculation at the same batch size and context" in shown
     assert main(["replay", str(tmp_path / "run")]) == 0
@@ -245,3 +245,16 @@ def test_acceptance_alone_predicts_with_times_of_ones_own(tmp_path: Path, capsys
     assert main(["predict", "--from-run", str(tmp_path / "run"), *times, "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)["rows"]
     assert [row["speedup"] for row in rows] == pytest.approx([19 / 13, 27 / 14])
+
+
+def test_the_report_of_an_import_says_what_it_is(tmp_path: Path) -> None:
+    plain, drafting = (written(tmp_path / f"g{gamma}.json", bench_result(8, gamma)) for gamma in (0, 2))
+    elsewhere = written(tmp_path / "g3.json", bench_result(32, 3))
+    files = [str(file) for file in (plain, drafting, elsewhere)]
+    assert main(["import", "vllm-bench", *files, "--out", str(tmp_path / "run")]) == 0
+    assert main(["report", str(tmp_path / "run")]) == 0
+    page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    assert "An imported run is another program" in page
+    assert "Acceptance was counted by the program that measured" in page
+    assert "the imported files hold no time of rounds at γ = 3 here" in page
+    assert "run the same command again" not in page

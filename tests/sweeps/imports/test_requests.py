@@ -224,7 +224,8 @@ def test_more_accepted_than_drafted_is_refused(tmp_path: Path) -> None:
 
 def test_plain_answers_of_vllm_are_gamma_0(tmp_path: Path) -> None:
     (run,) = read_answers([written(tmp_path / "plain.json", vllm_answers(8, 0, 1.0))], Given()).runs
-    assert (run.gamma, run.counts, run.t_round_s) == (0, (), pytest.approx(t_round_s(8, 0), rel=1e-9))
+    assert (run.gamma, run.counts) == (0, ())
+    assert run.t_round_s == pytest.approx(t_round_s(8, 0), rel=1e-9)
 
 
 def test_the_engine_tells_the_same_both_ways() -> None:

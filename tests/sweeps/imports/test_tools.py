@@ -54,7 +54,8 @@ def test_counters_of_sglang_subtract(tmp_path: Path) -> None:
 
     files = [written(tmp_path / f"{times}.txt", scrape(times)) for times in (1, 2)]
     (run,) = read_scrapes(files, Given(gamma=(3,), batch_size=(4,))).runs
-    assert (run.gamma, run.batch_size, run.t_round_s) == (3, 4, pytest.approx(0.02))
+    assert (run.gamma, run.batch_size) == (3, 4)
+    assert run.t_round_s == pytest.approx(0.02)
     assert (run.counts[0].rounds, run.counts[0].tokens) == (400, 960)
     with pytest.raises(ValueError, match="expected --gamma, since SGLang's counters do not tell it"):
         read_scrapes(files, Given())
