@@ -101,6 +101,8 @@ def other_texts_of(first: Run, second: Run, pair: str, other: str) -> str:
         {replace(row, pair="") for row in prompt_rows(run.path) if row.pair == name}
         for run, name in ((first, pair), (second, other))
     )
+    if not prompts or not others:
+        return "" if prompts == others else f"{(second if prompts else first).path} keeps no prompts"
     return "" if prompts == others else "the prompts differ"
 
 

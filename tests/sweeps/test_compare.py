@@ -302,6 +302,14 @@ def test_other_texts_leave_plain_decoding(tmp_path: Path, changes: dict[str, Any
     assert comparison.left_out == (f"pair p: {why}; only plain decoding is compared",)
 
 
+def test_a_run_without_prompts_is_named(tmp_path: Path) -> None:
+    first, second = write(tmp_path / "a"), write(tmp_path / "b")
+    write_prompts(second.path, ("p", "one"))
+    for one, other in ((first, second), (second, first)):
+        (found,) = compare(one, other).left_out
+        assert found == f"pair p: {first.path} keeps no prompts; only plain decoding is compared"
+
+
 def test_speeds_with_and_without_overhead_are_not_compared(tmp_path: Path) -> None:
     first, second = write(tmp_path / "a"), write(tmp_path / "b")
     write_blocks(second.path, {key(): [Batch(overhead_s=0.5)]}, (2,))
