@@ -46,3 +46,8 @@ def distinct_devices(devices: Iterable[torch.device]) -> tuple[torch.device, ...
     for device in devices:
         found.setdefault((device.type, device.index or 0), device)
     return tuple(found.values())
+
+
+def on_cpu(devices: Iterable[torch.device]) -> bool:
+    """Whether all work on some devices is the processor's."""
+    return all(device.type == "cpu" for device in devices)

@@ -7,6 +7,7 @@ A run that stopped early still gives a report: it is predicted from what there i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -57,6 +58,8 @@ class ReportData:
     """Every planned cell with what the journal says of its arms."""
     acceptance: Mapping[tuple[str, str], pd.DataFrame]
     """Recorded positions by (pair, sampling)."""
+    parameters: Mapping[str, Mapping[str, int]]
+    """Of target and draft, by pair, where the run knew them."""
     categories: Mapping[str, Mapping[int, str]]
     """The category of each prompt that has one, by pair and its number."""
     predictions: Sequence[PredictionRow]
@@ -98,6 +101,7 @@ def read_report_data(run_dir: Path) -> ReportData:
             for sampling in run.config.sampling
             if run.has_acceptance(pair.name, sampling.name)
         },
+        parameters=run.parameters if stands(run_dir) else {},
         categories=_categories(run),
         predictions=predictions,
         recommendations=recommendations,
@@ -111,10 +115,12 @@ def read_report_data(run_dir: Path) -> ReportData:
 
 
 def _categories(run: Run) -> dict[str, dict[int, str]]:
+    """None where the prompts cannot be read, which is told as what was altered."""
     found: dict[str, dict[int, str]] = {}
-    for row in prompt_rows(run.path):
-        if row.category:
-            found.setdefault(row.pair, {})[row.prompt] = row.category
+    with suppress(ValueError):
+        for row in prompt_rows(run.path):
+            if row.category:
+                found.setdefault(row.pair, {})[row.prompt] = row.category
     return found
 
 

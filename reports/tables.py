@@ -262,11 +262,7 @@ def category_table(acceptance: Sequence[AcceptanceCurve], to_use: Iterable[int])
         ("category", lambda group: UNKNOWN if group.group is None else str(group.group)),
         ("prompts", lambda group: str(group.prompts)),
     ]
-    for gamma in gammas:
-        columns += [
-            (f"Ω(γ\u00a0=\u00a0{gamma})", lambda group, at=gamma: number(_of_gamma(group, at)[0])),
-            ("interval", lambda group, at=gamma: interval(*_of_gamma(group, at)[1:])),
-        ]
+    columns += [column for gamma in gammas for column in _omega_columns(gamma)]
     groups = [
         RowGroup(
             heading=setting_heading(one.setting, {*common, "mode"}),
@@ -278,6 +274,16 @@ def category_table(acceptance: Sequence[AcceptanceCurve], to_use: Iterable[int])
         for one in shown
     ]
     return Table(columns=[title for title, _ in columns], groups=groups)
+
+
+def _omega_columns(gamma: int) -> Columns[GroupAcceptance]:
+    def text(group: GroupAcceptance) -> str:
+        return number(_of_gamma(group, gamma)[0])
+
+    def ends(group: GroupAcceptance) -> str:
+        return interval(*_of_gamma(group, gamma)[1:])
+
+    return [(f"Ω(γ\u00a0=\u00a0{gamma})", text), ("interval", ends)]
 
 
 def _of_gamma(group: GroupAcceptance, gamma: int) -> tuple[float | None, float | None, float | None]:

@@ -224,7 +224,7 @@ def cell_costs(config: Config, cell: CellTimings, gammas: tuple[int, ...], share
             config.precision.bootstrap_replicates,
             (config.seed, int(cell.cell.id, 16)),
         )
-        shared[key] = cell, costs_from_blocks(blocks, gammas, draws)
+        shared[key] = cell, costs_from_blocks(blocks, gammas, draws, waiting_spread=cell.waiting_spread(blocks))
     return shared[key][1]
 
 

@@ -116,8 +116,10 @@ class Predictions:
     """Its rows of adaptive policies."""
 
 
-def predict_run(run: Run) -> Predictions:
+def predict_run(run: Run, parameters: Mapping[str, Mapping[str, int | None]] | None = None) -> Predictions:
     """Predict from what `run` holds; write predictions.csv, recommendation.yaml and, where decoded, validation.csv.
+
+    parameters: of target and draft by pair, kept beside the answers.
 
     Raises:
         ValueError: the journal, an acceptance file or a table of what was decoded is damaged.
@@ -133,7 +135,13 @@ def predict_run(run: Run) -> Predictions:
         warnings=predictions.warnings,
         validation=predictions.validation,
     )
-    write_answers(run.path, predictions.recommendations, predictions.warnings, answers.trust.as_mapping())
+    write_answers(
+        run.path,
+        predictions.recommendations,
+        predictions.warnings,
+        trust=answers.trust.as_mapping(),
+        parameters={name: dict(sizes) for name, sizes in (parameters or {}).items()},
+    )
     return predictions
 
 

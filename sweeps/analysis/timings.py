@@ -129,6 +129,11 @@ class CellTimings:
         draft = {name: other.arms[name] for name in drafting if other.arms[name].status == "ok"}
         return CellTimings(cell=self.cell, arms={**self.arms, **draft})
 
+    def waiting_spread(self, arms: Iterable[str]) -> float:
+        """Standard deviation of log S from threads that waited for each other in the samples of some arms."""
+        own = [self.arms[arm] for arm in arms]
+        return added_up(arm.disturbance for arm in own).waiting_spread(sum(len(arm.samples_s) for arm in own))
+
     def held_against_s(self, arm: str) -> float | None:
         """What an arm's uncertainty is a share of: its own median (None), but T_decode for a lookup of microseconds."""
         decode = self.arms["decode"]

@@ -136,14 +136,14 @@ def _point(plan: Plan, batch_size: int, context: int) -> dict[str, Any]:
     (step,) = gamma_schedule([batch_size], costs.gammas, [estimate.speedup], [allowed])
     best = estimate.best_gamma
     at = int(np.argmax(costs.gammas == best)) if best else 0
-    errors = pair.time_errors
+    errors, covered = pair.time_errors, _is_calibrated(pair, batch_size, context, int(costs.gammas[at]))
     low_s, high_s = (None, None) if errors is None else errors.interval_s(float(costs.t_decode_s), CONFIDENCE)
     return {
         "batch_size": batch_size,
         "context": context,
         "fits": _fits(plan, batch_size, context),
-        "calibrated": _is_calibrated(pair, batch_size, context, int(costs.gammas[at])),
-        "decision": vars(_decision(estimate, pair, at)),
+        "calibrated": covered,
+        "decision": vars(_decision(estimate, pair, at, is_calibrated=covered)),
         "gamma": step.gamma,
         "best_gamma": best,
         "speedup": float(estimate.speedup[at]) if best else None,
@@ -197,10 +197,14 @@ def _end(values: FloatArray | None, at: int) -> float | None:
     return None if values is None else finite_or_none(values[at])
 
 
-def _decision(estimate: SpeedupEstimate, pair: PlannedPair, at: int) -> Decision:
+def _decision(estimate: SpeedupEstimate, pair: PlannedPair, at: int, *, is_calibrated: bool | None) -> Decision:
     """That of the estimate; what has no interval is undecided for want of a calibration."""
-    if estimate.best_gamma == 0 or estimate.low is not None:
-        return estimate.decision
+    decision = estimate.decision
+    if estimate.best_gamma == 0:
+        return decision
+    if estimate.low is not None:
+        beyond = "" if is_calibrated else "; outside what the calibration covers"
+        return replace(decision, reason=f"{decision.reason}{beyond}")
     why = "the calibration could not be held against anything" if pair.entry.calibration else UNCALIBRATED
     return replace(
         estimate.decision,

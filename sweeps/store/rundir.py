@@ -191,6 +191,16 @@ class Run:
         """What a reader must know before believing the numbers: mappings of code, message and remedy."""
         return tuple(plain(row) for row in self.rows(WarningRow))
 
+    @property
+    def parameters(self) -> dict[str, dict[str, int]]:
+        """Parameters of target and draft by pair, where recommendation.yaml tells them."""
+        found: dict[str, dict[str, int]] = {}
+        kept = read_mapping(self.path / RECOMMENDATION, RUN_AGAIN).get("parameters")
+        for pair, sizes in kept.items() if isinstance(kept, dict) else ():
+            if isinstance(sizes, dict):
+                found[str(pair)] = {role: count for role, count in sizes.items() if type(count) is int}
+        return found
+
 
 def read_environment(path: Path) -> dict[str, Any]:
     """The mapping of an environment.json.

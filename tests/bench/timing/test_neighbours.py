@@ -42,9 +42,9 @@ def test_what_the_system_counted_while_something_ran(monkeypatch: pytest.MonkeyP
         steal_s=[1.0, 1.25],
         pressure_s=[None, 3.0],
     )
-    assert watched_for_neighbours(lambda: "found") == (
+    assert watched_for_neighbours(lambda: "found", on_cpu=True) == (
         "found",
-        Disturbance(wall_s=2.0, processor_s=3.0, involuntary_switches=193, steal_s=0.25, disturbed=1),
+        Disturbance(threads=2, wall_s=2.0, processor_s=3.0, involuntary_switches=193, steal_s=0.25, disturbed=1),
     )
 
 
@@ -77,7 +77,7 @@ def disturbs(monkeypatch: pytest.MonkeyPatch, *told: bool) -> list[int]:
     runs: list[int] = []
     answers = iter(told)
 
-    def watched(work: Any) -> tuple[Any, Disturbance]:
+    def watched(work: Any, **_: Any) -> tuple[Any, Disturbance]:
         runs.append(work())
         return runs[-1], Disturbance(wall_s=1.0, disturbed=int(next(answers)))
 
@@ -100,7 +100,7 @@ def test_it_is_done_again_while_it_is_disturbed(
     monkeypatch: pytest.MonkeyPatch, told: tuple[bool, ...], spare_s: float, expected: tuple[int, int, float, int]
 ) -> None:
     runs, retakes, numbers = disturbs(monkeypatch, *told), Retakes(), iter(range(9))
-    found, counted = calm(lambda: next(numbers), retakes, spare_s=spare_s)
+    found, counted = calm(lambda: next(numbers), retakes, on_cpu=True, spare_s=spare_s)
     assert found == runs[-1] == len(told) - 1, "the last counts, be it fast or slow"
     assert (counted.disturbed, counted.retaken, counted.retaken_s, retakes.calmed) == expected
     assert retakes.retaken == len(told) - 1
@@ -110,7 +110,7 @@ def test_nothing_is_done_again_where_that_never_helped(monkeypatch: pytest.Monke
     retakes = Retakes(fewest=2)
     runs = disturbs(monkeypatch, *[True] * 9)
     for _ in range(4):
-        calm(lambda: 0, retakes, most=1)
+        calm(lambda: 0, retakes, on_cpu=True, most=1)
     assert (len(runs), retakes.retaken, retakes.calmed) == (6, 2, 0)
 
 
@@ -120,7 +120,7 @@ def samples_run(
     """Blocks by arm of one cell, and how often an arm ran, warm-ups too; `disturbs` tells of samples that count."""
     runs: list[str] = []
 
-    def watched(work: Any) -> tuple[Any, Disturbance]:
+    def watched(work: Any, **_: Any) -> tuple[Any, Disturbance]:
         return work(), Disturbance(wall_s=0.5, disturbed=int(next(disturbs)))
 
     def seconds_of(arm: str, batch_size: int, context: int) -> float:
