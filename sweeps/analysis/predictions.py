@@ -361,7 +361,9 @@ def _run_warnings(
                 yield WarningRow(
                     code="acceptance_missing",
                     message=f"pair {pair.name}, sampling {name}: no acceptance: {setting.reason}",
-                    remedy="run the same command again; where memory ran out, lower acceptance.batch_size and chunk",
+                    remedy="import files that count them together with these (--guess takes several formats)"
+                    if analysed.run.is_imported
+                    else "run the same command again; where memory ran out, lower acceptance.batch_size and chunk",
                 )
     for setting in found:
         if setting.rounds is not None and setting.rounds.chain_check is not None:

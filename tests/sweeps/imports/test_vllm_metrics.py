@@ -108,7 +108,7 @@ def test_a_scrape_may_end_one_run_and_begin_the_next() -> None:
 def test_the_same_pair_twice_is_refused(tmp_path: Path) -> None:
     form, files = find_format("vllm-metrics"), [GOLDEN / f"draft_{when}.txt" for when in ("before", "after")] * 2
     with pytest.raises(ValueError, match="expected every run once, got the same figures as"):
-        write_import(tmp_path / "run", form, files, read(form, files, Given()), Names())
+        write_import(tmp_path / "run", [form], files, read(form, files, Given()), Names())
 
 
 @given(st.text(max_size=200))
