@@ -256,7 +256,7 @@ def _row(
             provenance = max(provenance, Provenance.EXTRAPOLATED)
         row["acceptance_provenance"] = provenance.label
     if cell.trouble(gamma)[0] == "ok":
-        row["cost_provenance"] = Provenance.MEASURED.label
+        row["cost_provenance"] = (Provenance.IMPORTED if cell.is_apart else Provenance.MEASURED).label
     if estimate is not None and gamma in estimate.costs.gammas:
         row |= _speedup(estimate, gamma)
     return row
@@ -364,7 +364,9 @@ def _run_warnings(
                 yield WarningRow(
                     code="acceptance_missing",
                     message=f"pair {pair.name}, sampling {name}: no acceptance: {setting.reason}",
-                    remedy="run the same command again; where memory ran out, lower acceptance.batch_size and chunk",
+                    remedy="import files that count them together with these (--guess takes several formats)"
+                    if analysed.run.is_imported
+                    else "run the same command again; where memory ran out, lower acceptance.batch_size and chunk",
                 )
     for setting in found:
         if setting.rounds is not None and setting.rounds.chain_check is not None:
