@@ -213,7 +213,7 @@ def _time_column(
 
 
 def _provenance(row: PredictionRow) -> str:
-    """Where a row's numbers come from: measured, interpolated or extrapolated."""
+    """Where a row's numbers come from: measured, imported, interpolated or extrapolated."""
     if row.cost_provenance == row.acceptance_provenance:
         return row.cost_provenance or UNKNOWN
     return f"cost {row.cost_provenance or UNKNOWN}, acceptance {row.acceptance_provenance or UNKNOWN}"
@@ -247,7 +247,7 @@ def acceptance_table(acceptance: Sequence[AcceptanceCurve]) -> Table | None:
     return Table(columns=[title for title, _ in columns], groups=[RowGroup(heading="", rows=rows)], words=words)
 
 
-MOST_GAMMAS = 3
+MOST_GAMMAS, NO_CATEGORY = 3, "none given"
 """Of Ω by category; the others stand in `Run.acceptance_by`."""
 
 
@@ -259,10 +259,10 @@ def category_table(acceptance: Sequence[AcceptanceCurve], to_use: Iterable[int])
     gammas = sorted({*to_use})[:MOST_GAMMAS] or [max(one.gamma for one in shown)]
     common = common_fields([one.setting for one in shown])
     columns: Columns[GroupAcceptance] = [
-        ("category", lambda group: UNKNOWN if group.group is None else str(group.group)),
+        ("category", lambda group: NO_CATEGORY if group.group is None else str(group.group)),
         ("prompts", lambda group: str(group.prompts)),
     ]
-    columns += [column for gamma in gammas for column in _omega_columns(gamma)]
+    columns += map(_omega_column, gammas)
     groups = [
         RowGroup(
             heading=setting_heading(one.setting, {*common, "mode"}),
@@ -273,17 +273,11 @@ def category_table(acceptance: Sequence[AcceptanceCurve], to_use: Iterable[int])
         )
         for one in shown
     ]
-    return Table(columns=[title for title, _ in columns], groups=groups)
+    return Table(columns=[title for title, _ in columns], groups=groups, words=frozenset({0}))
 
 
-def _omega_columns(gamma: int) -> Columns[GroupAcceptance]:
-    def text(group: GroupAcceptance) -> str:
-        return number(_of_gamma(group, gamma)[0])
-
-    def ends(group: GroupAcceptance) -> str:
-        return interval(*_of_gamma(group, gamma)[1:])
-
-    return [(f"Ω(γ\u00a0=\u00a0{gamma})", text), ("interval", ends)]
+def _omega_column(gamma: int) -> tuple[str, Callable[[GroupAcceptance], str]]:
+    return f"Ω(γ\u00a0=\u00a0{gamma})", lambda group: with_interval(*_of_gamma(group, gamma))
 
 
 def _of_gamma(group: GroupAcceptance, gamma: int) -> tuple[float | None, float | None, float | None]:
