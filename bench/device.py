@@ -49,6 +49,11 @@ def distinct_devices(devices: Iterable[torch.device]) -> tuple[torch.device, ...
     return tuple(found.values())
 
 
+def on_cpu(devices: Iterable[torch.device]) -> bool:
+    """Whether all work on some devices is the processor's."""
+    return all(device.type == "cpu" for device in devices)
+
+
 def free_bytes(device: torch.device) -> int | None:
     """Bytes that may still be taken: on CUDA what the driver and torch's own pool have, on a host what Linux says."""
     if device.type == "cuda":

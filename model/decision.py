@@ -97,13 +97,16 @@ class SpeedupEstimate:
     decision: Decision
 
 
-def costs_from_blocks(arms: Mapping[str, Blocks], gammas: Sequence[int], draws: BlockDraws) -> RoundCosts:
+def costs_from_blocks(
+    arms: Mapping[str, Blocks], gammas: Sequence[int], draws: BlockDraws, *, waiting_spread: float = 0.0
+) -> RoundCosts:
     """Medians of a cell's arms, (1 + R) leading rows, all from the same draws of blocks.
 
     arms: samples in seconds by block under the journal's names: "decode", "verify:<gamma>", "draft" (each sample the
     cumulative marks C(1) … C(gamma_max) of a chain) and, if measured, "draft_catch_up" (a first step that feeds two
     tokens). Arms may have different numbers of blocks and of samples in them. Medians become costs by
     `specgauge.model.costs.measured_costs`.
+    waiting_spread: standard deviation of log S that no block tells (`Disturbance.waiting_spread`); T_decode has it.
 
     Raises:
         ValueError: a missing arm, or a gamma beyond the measured chain.
@@ -119,10 +122,12 @@ def costs_from_blocks(arms: Mapping[str, Blocks], gammas: Sequence[int], draws: 
         marks = chain.shape[1] if chain.ndim == 2 else 0
         raise ValueError(f"arms: expected at least {drafts.max()} marks in 'draft', as many as drafts, got {marks}")
     two_tokens = arms.get("draft_catch_up")
+    decode = median_replicates(arms["decode"], draws, "decode")
+    decode[1:] *= np.exp(waiting_spread * draws.biases)
     verify = [median_replicates(arms[arm], draws, arm) for arm in map(verify_arm, drafts.tolist())]
     return measured_costs(
         drafts,
-        t_decode_s=median_replicates(arms["decode"], draws, "decode"),
+        t_decode_s=decode,
         t_draft_marks_s=chain,
         t_verify_s=np.stack(verify, axis=1),
         t_draft_two_tokens_s=None if two_tokens is None else median_replicates(two_tokens, draws, "draft_catch_up"),

@@ -17,7 +17,7 @@ from typing import Any, TypeGuard
 import jinja2
 from markupsafe import Markup
 
-from specgauge.configs.pairs import NgramDraft, PairConfig
+from specgauge.configs.pairs import PairConfig
 from specgauge.model.settings import Point, Setting
 from specgauge.reports import sections
 from specgauge.reports.answers import NO_ANSWER, Answers, setting_words
@@ -39,7 +39,6 @@ from specgauge.reports.tables import (
 from specgauge.reports.validation import validation_section
 from specgauge.sweeps.analysis.answers import Recommendations
 from specgauge.sweeps.answer_table import rank
-from specgauge.sweeps.model_sizes import ModelSize, PairSizes, read_pair_sizes
 from specgauge.sweeps.plan import plan_cells, planned_pairs
 from specgauge.sweeps.store.files import check_output, write_text_atomically
 from specgauge.sweeps.store.rows import plain
@@ -120,7 +119,7 @@ def page_values(data: ReportData) -> dict[str, Any]:
         "answers": answered,
         "machine": _machine(data.environment),
         "measured": _measured(data),
-        "pairs": [_pair_words(pair) for pair in planned_pairs(config)],
+        "pairs": [_pair_words(pair, data.parameters.get(pair.name, {})) for pair in planned_pairs(config)],
         "alternatives": side_table(told),
         "tones": _TONES,
         "headline": answers.headline(unanswered),
@@ -142,6 +141,7 @@ def page_values(data: ReportData) -> dict[str, Any]:
         "most_panels": sections.MOST_PANELS,
         "summary": acceptance_table(acceptance),
         "categories": category_table(acceptance, (gamma for _, _, gamma in chosen_gammas(data.recommendations))),
+        "is_imported": data.is_imported,
         "acceptances": sections.acceptance_blocks(acceptance, samplings),
         "predictions": prediction_table(by_setting, chosen_gammas(data.recommendations), losing),
         "broken": broken_table(data.timings),
@@ -211,22 +211,15 @@ def _rows(answers: Table | None) -> str:
     return "few" if rows <= FEW_ROWS else "many" if rows <= MOST_ROWS else "long"
 
 
-def _pair_words(pair: PairConfig) -> str:
-    """Both models of a pair, with their parameters where their files are at hand."""
-    try:
-        sizes = read_pair_sizes(pair)
-    except ValueError:  # a report needs no model; the run named it as it was then
-        sizes = PairSizes(target=None, draft=None)
-    target = f"{pair.target.model}{_parameters(sizes.target)}"
-    draft = "" if isinstance(pair.draft, NgramDraft) else _parameters(sizes.draft)
-    return f"Pair {pair.name}: target {target}, draft {pair.draft.label}{draft}"
+def _pair_words(pair: PairConfig, parameters: Mapping[str, int]) -> str:
+    """Both models of a pair, with their parameters where the run knew them; lookups have none."""
+    sizes = {role: f" ({_many(count)}\u00a0parameters)" for role, count in parameters.items() if count}
+    target, draft = (sizes.get(role, "") for role in ("target", "draft"))
+    return f"Pair {pair.name}: target {pair.target.model}{target}, draft {pair.draft.label}{draft}"
 
 
-def _parameters(size: ModelSize | None) -> str:
-    if size is None or size.parameters is None:
-        return ""
-    scale, unit = (1e9, "B") if size.parameters >= 1e9 else (1e6, "M")
-    return f" ({size.parameters / scale:.3g}\u00a0{unit} parameters)"
+def _many(count: int) -> str:
+    return f"{count / 1e9:.3g}\u00a0B" if count >= 1e9 else f"{count / 1e6:.3g}\u00a0M"
 
 
 def _machine(environment: Mapping[str, Any]) -> str:

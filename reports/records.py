@@ -7,6 +7,7 @@ A run that stopped early still gives a report: it is predicted from what there i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -17,9 +18,9 @@ from specgauge.model.decision import OPTIMISTIC
 from specgauge.model.settings import Point, Setting
 from specgauge.reports.formatting import count, sentence
 from specgauge.sweeps.analysis.predictions import predict
-from specgauge.sweeps.analysis.timings import CellTimings, collect_timings, refused
+from specgauge.sweeps.analysis.timings import CellTimings, refused, timings_of
 from specgauge.sweeps.analysis.validation import ValidationSummary, summarise
-from specgauge.sweeps.plan import plan_cells, planned_pairs
+from specgauge.sweeps.plan import planned_pairs
 from specgauge.sweeps.store.derived import doubts, stands
 from specgauge.sweeps.store.outcomes import read_outcomes
 from specgauge.sweeps.store.rows import row_of
@@ -57,6 +58,8 @@ class ReportData:
     """Every planned cell with what the journal says of its arms."""
     acceptance: Mapping[tuple[str, str], pd.DataFrame]
     """Recorded positions by (pair, sampling)."""
+    parameters: Mapping[str, Mapping[str, int]]
+    """Of target and draft, by pair, where the run knew them."""
     categories: Mapping[str, Mapping[int, str]]
     """The category of each prompt that has one, by pair and its number."""
     predictions: Sequence[PredictionRow]
@@ -65,6 +68,8 @@ class ReportData:
     """What was decoded end to end at one γ; empty where nothing was."""
     policies: Sequence[ValidationRow]
     """Adaptive policies that were decoded end to end."""
+    is_imported: bool
+    """Whether another program measured it."""
     validation_summary: ValidationSummary | None
     """All of `validation` in a few numbers."""
     warnings: Sequence[WarningRow]
@@ -89,20 +94,20 @@ def read_report_data(run_dir: Path) -> ReportData:
         config_text=read_text(run_dir / CONFIG, CONFIG_BYTES),
         environment=run.environment,
         lines=lines,
-        timings=collect_timings(
-            plan_cells(run.config), tuple(run.config.grid.gamma), lines, refused(read_outcomes(run_dir))
-        ),
+        timings=timings_of(run),
         acceptance={
             (pair.name, sampling.name): run.acceptance_of(pair.name, sampling.name)
             for pair in run.config.pairs
             for sampling in run.config.sampling
             if run.has_acceptance(pair.name, sampling.name)
         },
+        parameters=run.parameters if stands(run_dir) else {},
         categories=_categories(run),
         predictions=predictions,
         recommendations=recommendations,
         validation=validation,
         policies=[row for row in decoded if row.gamma is None],
+        is_imported=run.is_imported,
         validation_summary=summarise(vars(row) for row in validation),
         warnings=warnings,
         gaps=tuple(_gaps(run, lines)),
@@ -110,10 +115,12 @@ def read_report_data(run_dir: Path) -> ReportData:
 
 
 def _categories(run: Run) -> dict[str, dict[int, str]]:
+    """None where the prompts cannot be read, which is told as what was altered."""
     found: dict[str, dict[int, str]] = {}
-    for row in prompt_rows(run.path):
-        if row.category:
-            found.setdefault(row.pair, {})[row.prompt] = row.category
+    with suppress(ValueError):
+        for row in prompt_rows(run.path):
+            if row.category:
+                found.setdefault(row.pair, {})[row.prompt] = row.category
     return found
 
 
@@ -141,6 +148,8 @@ def _gaps(run: Run, lines: Sequence[JournalLine]) -> Iterator[WarningRow]:
         return WarningRow(code=code, message=message, remedy=RESUME)
 
     yield from doubts(run.path)
+    if run.is_imported:  # whose warnings tell what its files lack
+        return
     given_up = refused(read_outcomes(run.path))
     if not lines and not given_up:
         yield gap("unmeasured", "Nothing has been timed yet.")
@@ -148,8 +157,7 @@ def _gaps(run: Run, lines: Sequence[JournalLine]) -> Iterator[WarningRow]:
     skipped = {line.axes["pair"] for line in lines} - tried | given_up.keys()
     for pair in planned_pairs(run.config):
         for sampling in run.config.sampling:
-            is_there = run.has_acceptance(pair.name, sampling.name) or run.counts(pair.name, sampling.name)
-            if pair.name not in skipped and not is_there:
+            if pair.name not in skipped and not run.has_acceptance(pair.name, sampling.name):
                 where = f"pair {pair.name} and sampling {sampling.name}"
                 yield gap("acceptance_missing", f"No acceptance has been recorded for {where}.")
     if lines and not ((run.path / PREDICTIONS).exists() and (run.path / RECOMMENDATION).exists()):

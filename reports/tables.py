@@ -6,7 +6,7 @@ Output: `Table`s of plain text for the template, which escapes it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
@@ -213,7 +213,7 @@ def _time_column(
 
 
 def _provenance(row: PredictionRow) -> str:
-    """Where a row's numbers come from: measured, interpolated or extrapolated."""
+    """Where a row's numbers come from: measured, imported, interpolated or extrapolated."""
     if row.cost_provenance == row.acceptance_provenance:
         return row.cost_provenance or UNKNOWN
     return f"cost {row.cost_provenance or UNKNOWN}, acceptance {row.acceptance_provenance or UNKNOWN}"
@@ -247,7 +247,7 @@ def acceptance_table(acceptance: Sequence[AcceptanceCurve]) -> Table | None:
     return Table(columns=[title for title, _ in columns], groups=[RowGroup(heading="", rows=rows)], words=words)
 
 
-MOST_GAMMAS = 3
+MOST_GAMMAS, NO_CATEGORY = 3, "none given"
 """Of Ω by category; the others stand in `Run.acceptance_by`."""
 
 
@@ -259,14 +259,10 @@ def category_table(acceptance: Sequence[AcceptanceCurve], to_use: Iterable[int])
     gammas = sorted({*to_use})[:MOST_GAMMAS] or [max(one.gamma for one in shown)]
     common = common_fields([one.setting for one in shown])
     columns: Columns[GroupAcceptance] = [
-        ("category", lambda group: UNKNOWN if group.group is None else str(group.group)),
+        ("category", lambda group: NO_CATEGORY if group.group is None else str(group.group)),
         ("prompts", lambda group: str(group.prompts)),
     ]
-    for gamma in gammas:
-        columns += [
-            (f"Ω(γ\u00a0=\u00a0{gamma})", lambda group, at=gamma: number(_of_gamma(group, at)[0])),
-            ("interval", lambda group, at=gamma: interval(*_of_gamma(group, at)[1:])),
-        ]
+    columns += map(_omega_column, gammas)
     groups = [
         RowGroup(
             heading=setting_heading(one.setting, {*common, "mode"}),
@@ -277,7 +273,11 @@ def category_table(acceptance: Sequence[AcceptanceCurve], to_use: Iterable[int])
         )
         for one in shown
     ]
-    return Table(columns=[title for title, _ in columns], groups=groups)
+    return Table(columns=[title for title, _ in columns], groups=groups, words=frozenset({0}))
+
+
+def _omega_column(gamma: int) -> tuple[str, Callable[[GroupAcceptance], str]]:
+    return f"Ω(γ\u00a0=\u00a0{gamma})", lambda group: with_interval(*_of_gamma(group, gamma))
 
 
 def _of_gamma(group: GroupAcceptance, gamma: int) -> tuple[float | None, float | None, float | None]:
@@ -330,9 +330,8 @@ def broken_table(cells: Sequence[CellTimings]) -> Table | None:
     rows = []
     for one in cells:
         missing: dict[tuple[str, str], list[str]] = {}
-        for arm in one.arms.values():
-            if arm.status != "ok":
-                missing.setdefault((arm.status, arm.reason), []).append(_arm_words(arm.arm))
+        for arm, status, reason in _without_number(one):
+            missing.setdefault((status, reason), []).append(arm)
         for (status, reason), names in missing.items():
             which = "every arm" if len(names) == len(one.arms) else ", ".join(names)
             rows.append(Row(cells=[_cell_words(one.cell, cells), status, which, reason or UNKNOWN]))
@@ -344,6 +343,14 @@ def broken_table(cells: Sequence[CellTimings]) -> Table | None:
         words=frozenset(range(4)),
         wide=frozenset({2, 3}),
     )
+
+
+def _without_number(cell: CellTimings) -> Iterator[tuple[str, str, str]]:
+    """Arms without a number, each with its status and the reason; of another program's runs, rounds by γ."""
+    if cell.is_apart:
+        yield from ((f"γ = {gamma}", *cell.trouble(gamma)) for gamma in cell.gammas if cell.trouble(gamma)[0] != "ok")
+        return
+    yield from ((_arm_words(arm.arm), arm.status, arm.reason) for arm in cell.arms.values() if arm.status != "ok")
 
 
 def _arm_words(arm: str) -> str:

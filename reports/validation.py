@@ -56,6 +56,7 @@ NOT_ASKED = (
     f"Nothing was decoded end to end: a new run with {CONFIG_SECTION}: {{}} in its configuration decodes the γ it "
     "recommends and their neighbours, and holds these predictions against them."
 )
+NOT_HERE = "An imported run is another program's measurement: nothing was decoded end to end to hold against it."
 NOT_YET = (
     f"The configuration asks for texts decoded end to end ({CONFIG_SECTION}), but none has been held against these "
     "predictions yet: run the same `specgauge run` again, it goes on where it stopped."
@@ -96,6 +97,8 @@ def validation_section(data: ReportData, samplings: Sequence[str]) -> Validation
     """The section of a run; `samplings` names every sampling setting, in the order that gives them their colours."""
     summary = data.validation_summary
     if summary is None:
+        if data.is_imported:
+            return ValidationSection(missing=NOT_HERE)
         return ValidationSection(missing=NOT_ASKED if data.config.validation is None else NOT_YET)
     return ValidationSection(
         found=_unbroken(sentence(summary.text())),

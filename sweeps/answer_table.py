@@ -105,10 +105,9 @@ def _whole_requests(answers: Recommendations) -> Iterator[str]:
     rows = [answers.nearest_measured(entry) for entry in answers.entries if answers.is_measured(entry)]
     gains = [row["speedup_whole"] for row in rows if row is not None and row["speedup_whole"] is not None]
     if gains:
-        yield (
-            f"Whole requests, with prefills and in a batch the wait for its longest text: {min(gains):.2f} to "
-            f"{max(gains):.2f} ×."
-        )
+        span = f"{min(gains):.2f} to {max(gains):.2f} ×"
+        words = f"Whole requests, with prefills and in a batch the wait for its longest text: {span}."
+        yield from wrap(words, _MOST_COLUMNS)
 
 
 def _table(title: str, entries: list[Entry], answers: Recommendations) -> Iterator[str]:

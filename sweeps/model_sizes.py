@@ -77,6 +77,12 @@ class PairSizes:
     """Whether the draft is part of the target, so that only its cache needs memory."""
 
     @property
+    def parameters(self) -> dict[str, int | None]:
+        """Of both models; None where their files do not say."""
+        both = {"target": self.target, "draft": self.draft}
+        return {role: None if size is None else size.parameters for role, size in both.items()}
+
+    @property
     def weight_bytes(self) -> int | None:
         """Bytes of both models' weights, shared ones once; None where a size is unknown."""
         held = (self.target,) if self.shares_weights else (self.target, self.draft)

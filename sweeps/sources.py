@@ -17,8 +17,7 @@ from specgauge.model.roofline.costs import RooflineCosts
 from specgauge.model.settings import Setting
 from specgauge.sweeps.analysis.counted_rounds import costs_of_cells
 from specgauge.sweeps.analysis.settings import cells_of, run_settings
-from specgauge.sweeps.analysis.timings import collect_timings
-from specgauge.sweeps.plan import plan_cells
+from specgauge.sweeps.analysis.timings import timings_of
 from specgauge.sweeps.store.rundir import Run
 
 
@@ -28,7 +27,7 @@ def measured(run: Run, setting: Setting) -> CostSource:
     Raises:
         ValueError: the run has no such setting, none of its cells has times, or the journal is damaged.
     """
-    timed = collect_timings(plan_cells(run.config), run.config.grid.gamma, run.journal())
+    timed = timings_of(run)
     for found in run_settings(run, {}, pairs=[setting.pair]):
         if found.key == setting:
             costs = costs_of_cells(cells_of(found, timed))

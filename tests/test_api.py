@@ -21,6 +21,8 @@ import specgauge as sg
 from specgauge.api.keywords import SHORT_SECTIONS, config_of_keywords, places
 from specgauge.cli.main import main
 from specgauge.configs.schema import Config
+from specgauge.reports.records import read_report_data
+from specgauge.reports.summaries import acceptance_curves
 from specgauge.sweeps.analysis.predictions import predict_run
 from specgauge.sweeps.run import runner
 from specgauge.sweeps.store.rows import write_csv
@@ -193,6 +195,22 @@ def test_acceptance_by_category(run: sg.Run) -> None:
     assert math.isnan(low[1])
     assert math.isnan(high[1])
     assert (low[2], high[2]) == (1, 3)  # two draws of one prompt, widened by √2 · t / z, within what a round can commit
+
+
+def test_the_report_has_the_same_acceptance_by_category(run: sg.Run) -> None:
+    data = read_report_data(run.path)
+    shown = {
+        (one.setting.sampling, group.group, figures["gamma"]): figures
+        for one in acceptance_curves(data.acceptance, data.config, data.categories)
+        for group in one.categories
+        for figures in group.rows()
+    }
+    table = run.acceptance_by("category")
+    assert len(shown) == len(table) + 2 * 3, "and all prompts of two settings at three γ"
+    ends = ["tokens_per_round", "tokens_per_round_low", "tokens_per_round_high"]
+    for row in table.to_dict("records"):
+        figures = shown[row["sampling"], row["category"], row["gamma"]]
+        assert [figures[name] for name in ends] == [None if math.isnan(row[name]) else row[name] for name in ends]
 
 
 def test_acceptance_by_prompt(run: sg.Run) -> None:

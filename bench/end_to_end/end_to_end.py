@@ -30,7 +30,7 @@ from specgauge.bench.decoding.decoder import SpeculativeDecoder
 from specgauge.bench.decoding.drafters import Drafter, ModelDrafter, NgramDrafter
 from specgauge.bench.decoding.plain import Interleavable, interleave, plain_steps
 from specgauge.bench.decoding.records import PromptBatch
-from specgauge.bench.device import free_memory, is_out_of_memory
+from specgauge.bench.device import free_memory, is_out_of_memory, on_cpu
 from specgauge.bench.end_to_end.arm_runs import (
     ArmRun,
     Round,
@@ -163,6 +163,7 @@ class EndToEnd:
         decoded, disturbance = calm(
             lambda: undisturbed(lambda: self._every(arms, batch, policies or {})),
             self.retakes,
+            on_cpu=on_cpu(self.pair.devices),
             most=1,
             spare_s=spare_s,
         )

@@ -26,7 +26,7 @@ import numpy as np
 import torch
 
 from specgauge.bench.cache.cache import capacity_bucket
-from specgauge.bench.device import free_memory, is_out_of_memory, peak_memory_bytes
+from specgauge.bench.device import free_memory, is_out_of_memory, on_cpu, peak_memory_bytes
 from specgauge.bench.models.pair import LoadedPair
 from specgauge.bench.models.static_graphs import Compilation, compiled_so_far, no_compilation
 from specgauge.bench.timing.arm_runner import ArmRunner
@@ -126,7 +126,7 @@ class CellTimer:
             taken.device_s += seconds
             return marks
 
-        return calm(sample, state.retakes)
+        return calm(sample, state.retakes, on_cpu=on_cpu(self.pair.devices))
 
     def _warm_up(self, bench: ArmRunner, state: CellState, arm: str, taken: _Taken) -> None:
         """First call and warm-up of an arm that this process has not run in this cell; prefills have the call alone."""

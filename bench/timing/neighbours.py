@@ -1,6 +1,6 @@
 """What the system says of other programs while something is measured, and taking it again where they disturbed it.
 
-    sample, disturbance = calm(work, retakes)       # `specgauge.model.stats.disturbance` says what disturbs
+    sample, disturbance = calm(work, retakes, on_cpu=True)    # `specgauge.model.stats.disturbance` says by what
 
 Processor seconds and involuntary switches are this process's own (getrusage(2)); steal is read from /proc/stat,
 pressure from /proc/pressure/cpu, and is unknown on systems without them.  All of it takes some 30 microseconds.
@@ -62,8 +62,8 @@ def _first_line(path: str) -> str:
         os.close(file)
 
 
-def watched_for_neighbours(work: Callable[[], Result]) -> tuple[Result, Disturbance]:
-    """What `work` returns, and what the system counted meanwhile; `disturbed` is 1 or 0."""
+def watched_for_neighbours(work: Callable[[], Result], *, on_cpu: bool) -> tuple[Result, Disturbance]:
+    """What `work` returns, and what the system counted meanwhile; `disturbed` is 1 or 0. on_cpu: all work is there."""
     before = steal_s(), pressure_s(), involuntary_switches(), time.process_time(), time.monotonic()
     found = work()
     after = steal_s(), pressure_s(), involuntary_switches(), time.process_time(), time.monotonic()
@@ -72,13 +72,14 @@ def watched_for_neighbours(work: Callable[[], Result]) -> tuple[Result, Disturba
         for one, two in zip(before[:3], after[:3], strict=True)
     )
     counted = Disturbance(
+        threads=torch.get_num_threads() if on_cpu else 1,  # which only feeds the device
         wall_s=after[4] - before[4],
         processor_s=after[3] - before[3],
         involuntary_switches=None if switches is None else int(switches),
         steal_s=steal,
         pressure_s=pressure,
     )
-    return found, replace(counted, disturbed=int(counted.is_disturbed(torch.get_num_threads())))
+    return found, replace(counted, disturbed=int(counted.is_disturbed(on_cpu=on_cpu)))
 
 
 @dataclass(kw_only=True)
@@ -97,15 +98,21 @@ class Retakes:
 
 
 def calm(
-    work: Callable[[], Result], retakes: Retakes, *, most: int = MOST_RETAKES, spare_s: float = math.inf
+    work: Callable[[], Result],
+    retakes: Retakes,
+    *,
+    on_cpu: bool,
+    most: int = MOST_RETAKES,
+    spare_s: float = math.inf,
 ) -> tuple[Result, Disturbance]:
     """What `work` returns, done again where other programs disturbed it and that may help; the last counts.
 
-    most: retakes of this work. spare_s: seconds that they may take in all, each as long as the one before.
+    on_cpu: whether all of it is done there. most: retakes of this work. spare_s: seconds that they may take in all,
+    each as long as the one before.
     """
     retaken_s = 0.0
     for retake in range(most + 1):
-        found, counted = watched_for_neighbours(work)
+        found, counted = watched_for_neighbours(work, on_cpu=on_cpu)
         wall_s = counted.wall_s or 0.0
         retakes.calmed += retake > 0 and not counted.disturbed
         if not counted.disturbed or retake == most or not retakes.help or retaken_s + wall_s > spare_s:

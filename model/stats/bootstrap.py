@@ -61,6 +61,8 @@ class BlockDraws:
     """(R,) in (0, 1): which quantile of χ² a replicate has, whatever its degrees of freedom."""
     moments: FloatArray
     """(R,) in (-1, 1): where in a drift a replicate stands, from the first block to the last."""
+    biases: FloatArray
+    """(R,) standard normal: what all blocks may share that no block tells."""
 
 
 def draw_blocks(blocks: int, replicates: int, seed: int | Sequence[int]) -> BlockDraws:
@@ -73,6 +75,7 @@ def draw_blocks(blocks: int, replicates: int, seed: int | Sequence[int]) -> Bloc
         normals=generator.standard_normal((replicates, blocks)),
         quantiles=1.0 - generator.random(replicates),
         moments=generator.uniform(-1.0, 1.0, replicates),
+        biases=generator.standard_normal(replicates),
     )
 
 

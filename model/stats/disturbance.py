@@ -1,14 +1,19 @@
 """What tells of other programs beside a measurement, and whether that was more than an idle machine makes.
 
-    found = Disturbance(wall_s=0.02, processor_s=0.03, involuntary_switches=3, steal_s=0.0)
-    found.is_disturbed(threads=2), added_up([found, found]).involuntary_switches        →  True, 6
+    found = Disturbance(threads=2, wall_s=0.02, processor_s=0.03, involuntary_switches=3, steal_s=0.0)
+    found.is_disturbed(on_cpu=True), added_up([found, found]).involuntary_switches        →  True, 6
 
 A thread that loses its core to another program is switched involuntarily (getrusage(2), ru_nivcsw).  On two idle cores
 that happened 3 times a second of one thread's work and 54 times of two threads', for housekeeping; beside a program
 that kept one of the cores busy 100 to 240 times and over a thousand times.  A host that gives a virtual machine's
 processors to others shows as steal (proc_stat(5)): a tick of 10 ms within a sample, or over 1 % of something longer.  A
 GPU that slows down since it is hot or short of power says so itself.  Counts decide, not whether something was slow, so
-that taking it again favours no fast ones.  Everything else is recorded and decides nothing.
+that taking it again favours no fast ones.  Where the processor does all the work, a process that ran for less than nine
+tenths of the time stood in a queue, however seldom it was switched.  Everything else is recorded and decides nothing.
+
+Several threads wait for each other at every operation.  Where another program holds one of them up, an operation takes
+that wait, whatever it computes: a longer forward looks as cheap as a short one, in every sample alike, so that no
+interval over blocks shows it.  One thread has nobody to wait for: what it is slowed down by, all its work is alike.
 """
 
 from __future__ import annotations
@@ -21,6 +26,8 @@ MOST_SWITCHES, MOST_SWITCHES_PER_S = 1, 40.0
 """Involuntary switches of anything measured, and for each second of each thread, that idle machines make."""
 MOST_STOLEN = 0.01
 """Share of the time."""
+LEAST_RUNNING = 0.9
+"""Processor seconds in each second of work on the CPU."""
 SLOWDOWNS = {
     0x4: "power cap",
     0x8: "hardware slowdown",
@@ -29,10 +36,13 @@ SLOWDOWNS = {
     0x80: "power brake",
 }
 """What slows a GPU's clocks down, by its bit in NVML's reasons; clocks that are idle or were set are none of them."""
+WAITING_SPREAD = 0.2
+"""Standard deviation of log S where several threads were held up in every sample.  S of 1.33, quiet, was 1.6 with two
+threads on two cores that others kept busy."""
 POWER_CAP = SLOWDOWNS[0x4]
 """What a GPU's own work brings about: it is as fast as it will be in use."""
 
-_COUNTS = ("involuntary_switches", "other_processes", "disturbed", "retaken")
+_COUNTS = ("threads", "involuntary_switches", "other_processes", "disturbed", "retaken")
 Number = TypeVar("Number", int, float)
 
 
@@ -40,6 +50,8 @@ Number = TypeVar("Number", int, float)
 class Disturbance:
     """Of one sample, or of several together; None is unknown."""
 
+    threads: int | None = None
+    """That may work at once."""
     wall_s: float | None = None
     processor_s: float | None = None
     """Seconds of all threads of this process on a processor."""
@@ -60,16 +72,23 @@ class Disturbance:
     """How often one of them was taken again, and the seconds of what was dropped."""
     retaken_s: float = 0.0
 
-    def is_disturbed(self, threads: int) -> bool:
-        """Whether switches or stolen time are more than an idle machine makes; `threads`: that worked at once."""
+    def is_disturbed(self, *, on_cpu: bool) -> bool:
+        """Whether switches or lost time are more than an idle machine makes; on_cpu: all work is the processor's."""
         wall_s = self.wall_s or 0.0
-        housekeeping = MOST_SWITCHES + MOST_SWITCHES_PER_S * wall_s * threads
+        if on_cpu and self.processor_s is not None and self.processor_s < LEAST_RUNNING * wall_s:
+            return True
+        housekeeping = MOST_SWITCHES + MOST_SWITCHES_PER_S * wall_s * (self.threads or 1)
         return (self.involuntary_switches or 0) > housekeeping or (self.steal_s or 0.0) > MOST_STOLEN * wall_s
 
     @property
     def is_throttled(self) -> bool:
         """Whether a GPU was slowed down by something else than its own work's power."""
         return bool(self.throttled_by) and self.throttled_by != POWER_CAP
+
+    def waiting_spread(self, samples: int) -> float:
+        """Standard deviation of the logarithm of a ratio of times, from threads that waited in some of the samples."""
+        held_up = (self.threads or 1) > 1 and samples > 0
+        return WAITING_SPREAD * min(self.disturbed / samples, 1.0) if held_up else 0.0
 
     def on_gpus(self, gpus: Disturbance, samples: int) -> Disturbance:
         """With what is known of the GPUs; where they were throttled, all of the samples are disturbed. To the µs."""
@@ -102,6 +121,7 @@ def added_up(parts: Iterable[Disturbance]) -> Disturbance:
 
     reasons = [one.throttled_by for one in found if one.throttled_by is not None]
     return Disturbance(
+        threads=over(max, (one.threads for one in found)),
         wall_s=over(sum, (one.wall_s for one in found)),
         processor_s=over(sum, (one.processor_s for one in found)),
         involuntary_switches=over(sum, (one.involuntary_switches for one in found)),

@@ -34,6 +34,8 @@ DOUBTFUL = {
 """Warnings that leave no high trust."""
 IMPORT_DOUBTS = {"one_run", "counts_unknown", "batch_size_unknown", "context_unknown", "altered", "impossible_figure"}
 """Those that leave little trust in what was imported."""
+IMPORT_LACKS = {"plain_missing", "rounds_missing", "counts_unknown", "batch_size_unknown", "context_unknown"}
+"""Those of what the imported files do not tell."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,6 +147,11 @@ class Recommendations:
         codes = {str(one["code"]) for one in self.warnings}
         if not known and "pair_refused" in codes:
             return "put right what the warnings name; what is refused would be so again"
+        is_imported = any(entry.get("whole_rounds") for entry in self.entries) or bool(codes & IMPORT_LACKS)
+        if not known and is_imported:
+            return (
+                "import files of what the warnings name beside these, or give times to `specgauge predict --from-run`"
+            )
         if not known:
             return "see to what the warnings name, then run the same command again; it goes on where it stopped"
         if any(map(is_conflict, known)):
@@ -153,7 +160,6 @@ class Recommendations:
             return "decode plainly, or allow longer rounds (--max-itl)"
         if "not_lossless" in codes:
             return "set validate.acceptance: null to have the real speed-up decoded"
-        is_imported = any(entry.get("whole_rounds") for entry in known)
         if is_imported and any(entry["decision"] == "undecided" for entry in known):
             return "import several runs of the engine at each batch size and γ, γ = 0 too: they decide what is open"
         if not is_imported and all(self.nearest_measured(entry) is None for entry in known):

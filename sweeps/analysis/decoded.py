@@ -22,7 +22,7 @@ from specgauge.model.checks import FloatArray, IntArray, finite_or_none
 from specgauge.model.costs import CostSource
 from specgauge.model.speedup import measured_speedup
 from specgauge.model.stats.bootstrap import batch_numbers, interval_around
-from specgauge.model.stats.disturbance import Disturbance, disturbance_of
+from specgauge.model.stats.disturbance import Disturbance, added_up, disturbance_of
 from specgauge.model.validate import round_check
 from specgauge.sweeps.analysis.cell_estimate import RecordedRounds
 from specgauge.sweeps.analysis.counted_rounds import CountedBlock, costs_of_cells, counted_blocks
@@ -210,7 +210,7 @@ class DecodedCells:
             settings=settings,
             sources=sources,
             fitted=overheads(blocks, settings, replicates=config.precision.bootstrap_replicates, seed=config.seed),
-            measured=_measured(config, blocks, rounds),
+            measured=_measured(config, blocks, rounds, requests),
         )
 
     def measured_where_models_decide(self, setting: RunSetting, cell: CellTimings) -> Mapping[int, FloatArray]:
@@ -220,12 +220,8 @@ class DecodedCells:
 
     def disturbances(self, pair: str) -> list[Disturbance]:
         """What other programs did beside each block of a pair."""
-        return [
-            disturbance_of({str(name): value for name, value in rows.iloc[0].items()})
-            for key, requests in self.requests.items()
-            if key.pair == pair
-            for _, rows in requests.groupby("block")
-        ]
+        own = (requests for key, requests in self.requests.items() if key.pair == pair)
+        return [one for requests in own for one in _disturbances(requests)]
 
     def overhead_s(self, setting: RunSetting, cell: CellTimings) -> FloatArray | None:
         """(1 + R,) ε of a cell, the estimate first; None where nothing like it was decoded."""
@@ -303,6 +299,12 @@ class DecodedCells:
         }
 
 
+def _disturbances(requests: pd.DataFrame) -> list[Disturbance]:
+    """Of each block of a cell."""
+    firsts = requests.drop_duplicates("block").to_dict("records")
+    return [disturbance_of({str(name): value for name, value in first.items()}) for first in firsts]
+
+
 def empty_row(key: DecodedKey) -> dict[str, Any]:
     """A row of validation.csv of a cell, nothing known of it."""
     row: dict[str, Any] = dict.fromkeys(columns(ValidationRow))
@@ -313,6 +315,7 @@ def _measured(
     config: Config,
     blocks: Mapping[DecodedKey, Sequence[CountedBlock]],
     rounds: Mapping[DecodedKey, pd.DataFrame],
+    requests: Mapping[DecodedKey, pd.DataFrame],
 ) -> dict[DecodedKey, dict[int, FloatArray]]:
     by_gamma: dict[DecodedKey, dict[int, list[CountedBlock]]] = {}
     for key, own in blocks.items():
@@ -331,10 +334,13 @@ def _measured(
         "seed": config.seed,
         "spread": SINGLE_BATCH_SPREAD if np.isnan(spread) else spread,
     }
-    return {
-        key: {gamma: measured_replicates(own, batches(key, own), **options) for gamma, own in found.items()}
-        for key, found in by_gamma.items()
-    }
+
+    def measured(key: DecodedKey, own: Sequence[CountedBlock]) -> FloatArray:
+        beside = _disturbances(requests[key])
+        waiting = added_up(beside).waiting_spread(len(beside))
+        return measured_replicates(own, batches(key, own), waiting_spread=waiting, **options)
+
+    return {key: {gamma: measured(key, own) for gamma, own in found.items()} for key, found in by_gamma.items()}
 
 
 def _by_key(frame: pd.DataFrame) -> Iterator[tuple[DecodedKey, pd.DataFrame]]:

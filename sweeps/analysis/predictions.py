@@ -29,15 +29,7 @@ from specgauge.sweeps.analysis.cell_estimate import CellEstimate, SharedCosts, e
 from specgauge.sweeps.analysis.decoded import DecodedCells
 from specgauge.sweeps.analysis.imported_warnings import imported_warnings
 from specgauge.sweeps.analysis.settings import NOTHING_COUNTED, RunSetting, acceptance_reasons, cells_of, run_settings
-from specgauge.sweeps.analysis.timings import (
-    NOT_IMPORTED,
-    NOT_YET,
-    REFUSED,
-    UNMEASURED,
-    CellTimings,
-    collect_timings,
-    refused,
-)
+from specgauge.sweeps.analysis.timings import REFUSED, UNMEASURED, CellTimings, collect_timings, timings_of
 from specgauge.sweeps.analysis.warnings import (
     acceptance_warnings,
     decision_warnings,
@@ -54,7 +46,7 @@ from specgauge.sweeps.plan import chains, plan_cells, planned_pairs
 from specgauge.sweeps.store.derived import stands, write_answers
 from specgauge.sweeps.store.outcomes import OUT_OF_TIME, PairOutcome, read_outcomes
 from specgauge.sweeps.store.rows import columns, plain, readable, write_csv
-from specgauge.sweeps.store.rundir import CELLS, PREDICTIONS, VALIDATION, Run
+from specgauge.sweeps.store.rundir import PREDICTIONS, VALIDATION, Run
 from specgauge.sweeps.store.schema import DecodedKey, PredictionRow, RecommendationRow, ValidationRow, WarningRow
 from specgauge.sweeps.store.tables import read_tuned
 
@@ -86,10 +78,7 @@ class AnalysedRun:
         settings = tuple(run_settings(run, acceptance_reasons(outcomes), pairs=pairs))
         if seed is not None:
             run = replace(run, config=run.config.model_copy(update={"seed": seed}))
-        missing = NOT_IMPORTED if run.is_imported else NOT_YET
-        lines = run.journal() if (run.path / CELLS).exists() else ()
-        planned, gammas = plan_cells(run.config), run.config.grid.gamma
-        cells = collect_timings(planned, gammas, lines, refused(outcomes), missing=missing)
+        cells = timings_of(run)
         decoded = DecodedCells.read(run, cells, settings)
         return cls(run=run, cells=cells, settings=settings, decoded=decoded, outcomes=outcomes)
 
@@ -127,8 +116,10 @@ class Predictions:
     """Its rows of adaptive policies."""
 
 
-def predict_run(run: Run) -> Predictions:
+def predict_run(run: Run, parameters: Mapping[str, Mapping[str, int | None]] | None = None) -> Predictions:
     """Predict from what `run` holds; write predictions.csv, recommendation.yaml and, where decoded, validation.csv.
+
+    parameters: of target and draft by pair, kept beside the answers.
 
     Raises:
         ValueError: the journal, an acceptance file or a table of what was decoded is damaged.
@@ -144,7 +135,13 @@ def predict_run(run: Run) -> Predictions:
         warnings=predictions.warnings,
         validation=predictions.validation,
     )
-    write_answers(run.path, predictions.recommendations, predictions.warnings, answers.trust.as_mapping())
+    write_answers(
+        run.path,
+        predictions.recommendations,
+        predictions.warnings,
+        trust=answers.trust.as_mapping(),
+        parameters={name: dict(sizes) for name, sizes in (parameters or {}).items()},
+    )
     return predictions
 
 
@@ -259,7 +256,7 @@ def _row(
             provenance = max(provenance, Provenance.EXTRAPOLATED)
         row["acceptance_provenance"] = provenance.label
     if cell.trouble(gamma)[0] == "ok":
-        row["cost_provenance"] = Provenance.MEASURED.label
+        row["cost_provenance"] = (Provenance.IMPORTED if cell.is_apart else Provenance.MEASURED).label
     if estimate is not None and gamma in estimate.costs.gammas:
         row |= _speedup(estimate, gamma)
     return row
@@ -367,7 +364,9 @@ def _run_warnings(
                 yield WarningRow(
                     code="acceptance_missing",
                     message=f"pair {pair.name}, sampling {name}: no acceptance: {setting.reason}",
-                    remedy="run the same command again; where memory ran out, lower acceptance.batch_size and chunk",
+                    remedy="import files that count them together with these (--guess takes several formats)"
+                    if analysed.run.is_imported
+                    else "run the same command again; where memory ran out, lower acceptance.batch_size and chunk",
                 )
     for setting in found:
         if setting.rounds is not None and setting.rounds.chain_check is not None:

@@ -32,8 +32,9 @@ from specgauge.model.costs import RoundCosts, measured_costs
 from specgauge.model.search.levels import level_blocks
 from specgauge.model.search.search import SEARCH_NOTE
 from specgauge.model.stats.disturbance import Disturbance, added_up, disturbance_of
-from specgauge.sweeps.plan import Cell
-from specgauge.sweeps.store.outcomes import PairOutcome
+from specgauge.sweeps.plan import Cell, plan_cells
+from specgauge.sweeps.store.outcomes import PairOutcome, read_outcomes
+from specgauge.sweeps.store.rundir import CELLS, Run
 from specgauge.sweeps.store.schema import JournalLine
 
 UNMEASURED, REFUSED = "unmeasured", "refused"
@@ -128,6 +129,11 @@ class CellTimings:
         draft = {name: other.arms[name] for name in drafting if other.arms[name].status == "ok"}
         return CellTimings(cell=self.cell, arms={**self.arms, **draft})
 
+    def waiting_spread(self, arms: Iterable[str]) -> float:
+        """Standard deviation of log S from threads that waited for each other in the samples of some arms."""
+        own = [self.arms[arm] for arm in arms]
+        return added_up(arm.disturbance for arm in own).waiting_spread(sum(len(arm.samples_s) for arm in own))
+
     def held_against_s(self, arm: str) -> float | None:
         """What an arm's uncertainty is a share of: its own median (None), but T_decode for a lookup of microseconds."""
         decode = self.arms["decode"]
@@ -162,6 +168,14 @@ class CellTimings:
                 arm="plain decoding (γ = 0)" if is_plain else f"rounds at γ = {gamma}"
             )
         return worst.status, "" if worst.status == "ok" else worst.reason
+
+
+def timings_of(run: Run) -> tuple[CellTimings, ...]:
+    """The cells of a run with what its files say of them; ValueError where one is damaged."""
+    missing = NOT_IMPORTED if run.is_imported else NOT_YET
+    lines = run.journal() if (run.path / CELLS).exists() else ()
+    planned, given_up = plan_cells(run.config), refused(read_outcomes(run.path))
+    return collect_timings(planned, run.config.grid.gamma, lines, given_up, missing=missing)
 
 
 def refused(outcomes: Mapping[str, PairOutcome]) -> dict[str, str]:

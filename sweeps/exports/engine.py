@@ -76,7 +76,8 @@ def header_lines(answers: ServingAnswers, engine: Engine, export: Export) -> Ite
     yield from (point.label for point in answers.points)
     if export.is_schedule:
         for one in answers.open_ranges:
-            yield f"batch {one.first} to {one.last}: γ {one.gamma}, undecided: {one.reason}"
+            sizes = str(one.first) if one.first == one.last else f"{one.first} to {one.last}"
+            yield f"batch {sizes}: γ {one.gamma}, undecided: {one.reason}"
         yield answers.reach
     yield from export.notes
     yield from answers.notes
@@ -132,6 +133,14 @@ def json_text(content: Mapping[str, Any]) -> str:
     """Strict JSON, a line for each key."""
     lines = [f"  {json.dumps(key)}: {json.dumps(value, allow_nan=False)}" for key, value in content.items()]
     return "\n".join(["{", ",\n".join(lines), "}"]) + "\n"
+
+
+def release_words(request: Request, engine: str, read_in: str) -> str:
+    """The release asked for, or the one in which an engine's settings were read; ValueError as `release_number`."""
+    if request.release is None:
+        return f"as read in {read_in}"
+    release_number(request.release, engine, read_in)
+    return f"release {request.release}"
 
 
 def refuse_batch_size(request: Request) -> None:

@@ -43,6 +43,8 @@ def flags(answers: ServingAnswers, request: Request) -> Export:
     notes = [f"builds {bounds}: {shlex.join(other)}"]
     if len(answers.points) > 1:
         notes.append(f"γ is that of batch size {point.batch_size}, for as many slots (-np)")
+    if answers.draft.model and not answers.draft.model.endswith(".gguf"):
+        notes.append(f"llama.cpp loads GGUF files: put that of {answers.draft.model} in its place")
     return Export(
         content=shlex.join(written) + "\n",
         release=f"build {request.release}" if request.release else f"builds from b{NEW_NAMES_SINCE} on",

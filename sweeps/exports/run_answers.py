@@ -207,9 +207,11 @@ def _origin(run: Run) -> str:
         release = run.environment.get("release")
         engine = run.environment.get("engine") or "an engine"
         return f"imported ({run.environment.get('format')}) from {engine}{f' {release}' if release else ''}"
-    when = run.environment.get("collected_at")
-    device = run.environment.get("gpu") or run.environment.get("device") or "an unknown machine"
-    return f"measured {str(when)[:10] if when else 'on an unknown day'} on {device}"
+    days = sorted(line.at[:10] for line in run.journal() if line.at)
+    device = run.environment.get("device")
+    if device in (None, "cpu"):
+        device = run.environment.get("cpu") or device or "an unknown machine"
+    return f"measured {days[-1] if days else 'on an unknown day'} on {device}"
 
 
 def _loadable(model: ModelConfig) -> str | None:

@@ -2,10 +2,13 @@
 
     gamma_schedule({1: known, 4: other}, undecided=OFF, confidence=.9)    # ranges from 1 to the largest, without gaps
 
-Between two measured batch sizes every cost of a round lies on a line over the batch size, as weights plus cache do, and
-what decoding end to end found S to be over its prediction goes geometrically from one to the other; at both ends the
-answer is exactly the run's. The decision is then taken as everywhere (`specgauge.model.decision`). Below the smallest
-measured batch size its γ goes on; beyond the largest nothing is known and nothing is said.
+Between two measured batch sizes every cost of a round lies on a line over the batch size, as weights plus cache do.
+What decoding end to end found S to be over its prediction goes geometrically from one to the other, and so does what
+each replicate has S over the estimate: the r-th best of one with the r-th best of the other, as if both erred together,
+or two noisy batch sizes would leave less doubt between them than at either. The decision is then taken as everywhere
+(`specgauge.model.decision`), but that nothing is decided between two batch sizes which is decided at neither. At both
+ends the answer is exactly the run's. Below the smallest measured batch size its γ goes on; beyond the largest nothing
+is known and nothing is said.
 """
 
 from __future__ import annotations
@@ -18,8 +21,9 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from specgauge.model.acceptance.acceptance import Acceptance
+from specgauge.model.checks import FloatArray
 from specgauge.model.costs import RoundCosts
-from specgauge.model.decision import SpeedupEstimate, Verdict, summarise
+from specgauge.model.decision import Decision, SpeedupEstimate, Verdict, summarise
 from specgauge.model.settings import Provenance
 from specgauge.model.speedup import speedups
 
@@ -86,9 +90,13 @@ def gamma_schedule(
     return _ranges(answers)
 
 
-def answer(estimate: SpeedupEstimate, undecided: Undecided, *, is_measured: bool = True) -> _Answer:
-    """The γ of one batch size; ValueError as `gamma_schedule`."""
+def answer(
+    estimate: SpeedupEstimate, undecided: Undecided, *, beside: tuple[Verdict, Verdict] | None = None
+) -> _Answer:
+    """The γ of one batch size, of one between two measured ones with their verdicts; ValueError as `gamma_schedule`."""
     decision = estimate.decision
+    if beside is not None and decision.verdict not in beside:
+        decision = Decision(verdict="undecided", reason=f"not decided at the batch sizes beside it; {decision.reason}")
     gamma = estimate.recommended_gamma if decision.verdict == "speculate" else 0
     if decision.verdict == "undecided" and undecided != OFF:
         gamma = estimate.recommended_gamma if undecided == RECOMMENDED else int(undecided)
@@ -97,7 +105,7 @@ def answer(estimate: SpeedupEstimate, undecided: Undecided, *, is_measured: bool
             raise ValueError(
                 f"undecided: expected {OFF}, {RECOMMENDED} or a gamma that was measured, {known}, got {gamma}"
             )
-    return _Answer(gamma=gamma, verdict=decision.verdict, reason=decision.reason, is_measured=is_measured)
+    return _Answer(gamma=gamma, verdict=decision.verdict, reason=decision.reason, is_measured=beside is None)
 
 
 def _answers_between(
@@ -114,11 +122,11 @@ def _answers_between(
     if high - low < 2 or not shared:  # what lies between is then as the lower one
         return {}
     between = _interpolation(points[low], points[high], low, high, shared, confidence)
-    found = {low: ends[low], high: ends[high]}
+    found, beside = {low: ends[low], high: ends[high]}, (ends[low].verdict, ends[high].verdict)
 
     def take(size: int) -> _Answer:
         if size not in found:
-            found[size] = answer(between(size), undecided, is_measured=False)
+            found[size] = answer(between(size), undecided, beside=beside)
         return found[size]
 
     grid = np.unique(np.linspace(low, high, min(high - low, EVALUATED) + 1).round().astype(int)).tolist()
@@ -135,32 +143,54 @@ def _interpolation(
     first: KnownPoint, second: KnownPoint, low: int, high: int, gammas: list[int], confidence: float
 ) -> Callable[[int], SpeedupEstimate]:
     """S and the decision at a batch size between two measured ones, at the γ that both know."""
-    ends = [_of_gammas(point, gammas) for point in (first, second)]
-    moved = [
-        _all_evidence(point) / speedups(point.costs, point.acceptance, batch_size=size)
-        for point, size in zip(ends, (low, high), strict=True)
-    ]
+    ends = [_End.of(point, size, gammas) for point, size in ((first, low), (second, high))]
 
     def between(size: int) -> SpeedupEstimate:
         share = (size - low) / (high - low)
         costs = interpolated(ends[0].costs, ends[1].costs, share)
         predicted = speedups(costs, ends[0].acceptance, batch_size=size)
-        return summarise(predicted * moved[0] ** (1 - share) * moved[1] ** share, gammas, confidence=confidence)
+        moved, drawn = (
+            getattr(ends[0], name) ** (1 - share) * getattr(ends[1], name) ** share for name in ("moved", "drawn")
+        )
+        estimate = predicted * moved
+        return summarise(np.concatenate([estimate[None], estimate * drawn]), gammas, confidence=confidence)
 
     return between
 
 
-def _of_gammas(point: KnownPoint, gammas: list[int]) -> KnownPoint:
-    columns = [point.estimate.gammas.tolist().index(gamma) for gamma in gammas]
-    chosen = replace(
-        point.estimate, speedup=point.estimate.speedup[columns], replicates=point.estimate.replicates[:, columns]
-    )
-    return KnownPoint(costs=point.costs.only(gammas), acceptance=point.acceptance.only(gammas), estimate=chosen)
+@dataclass(frozen=True, kw_only=True)
+class _End:
+    """A measured batch size, at the γ that it shares with another one."""
+
+    costs: RoundCosts
+    """(G,) estimates, and so is the acceptance."""
+    acceptance: Acceptance
+    moved: FloatArray
+    """(G,) S from all evidence over S predicted."""
+    drawn: FloatArray
+    """(R, G) S of the replicates over the estimate, the replicates rising in their best S."""
+
+    @classmethod
+    def of(cls, point: KnownPoint, batch_size: int, gammas: list[int]) -> _End:
+        columns = [point.estimate.gammas.tolist().index(gamma) for gamma in gammas]
+        costs, acceptance = estimate_of(point.costs.only(gammas)), point.acceptance.only(gammas).estimate
+        estimate, replicates = point.estimate.speedup[columns], point.estimate.replicates[:, columns]
+        return cls(
+            costs=costs,
+            acceptance=acceptance,
+            moved=estimate / speedups(costs, acceptance, batch_size=batch_size),
+            drawn=replicates[np.argsort(replicates.max(axis=1), kind="stable")] / estimate,
+        )
 
 
-def _all_evidence(point: KnownPoint) -> Any:
-    """(1 + R, G) S, the estimate first."""
-    return np.concatenate([np.atleast_2d(point.estimate.speedup), point.estimate.replicates])
+def estimate_of(costs: RoundCosts) -> RoundCosts:
+    """Row 0 of costs with replicates: T_decode (), the others (G,)."""
+    first = {
+        field.name: value[0]
+        for field in fields(RoundCosts)
+        if field.name not in ("gammas", "provenance") and (value := getattr(costs, field.name)) is not None
+    }
+    return replace(costs, **first)
 
 
 def interpolated(first: RoundCosts, second: RoundCosts, share: float) -> RoundCosts:

@@ -26,6 +26,7 @@ from specgauge.sweeps.exports.engine import (
     json_text,
     placeholder_notes,
     refuse_batch_size,
+    release_words,
 )
 
 
@@ -127,7 +128,7 @@ def _export(
     size, expected = expectation(answers, request)
     return Export(
         content=content,
-        release=f"release {request.release}" if request.release else "as read in 0.5.23",
+        release=release_words(request, "SGLang", "0.5.23"),
         check=(
             f"`python -m sglang.bench_serving --backend sglang --model {answers.target or TARGET} "
             f"--max-concurrency {size}`; {expected}"

@@ -10,7 +10,17 @@ from __future__ import annotations
 from typing import Any
 
 from specgauge.sweeps.exports.answers import DraftSource, ServingAnswers
-from specgauge.sweeps.exports.engine import DRAFT, TARGET, DraftRules, Engine, Export, Request, expectation, json_text
+from specgauge.sweeps.exports.engine import (
+    DRAFT,
+    TARGET,
+    DraftRules,
+    Engine,
+    Export,
+    Request,
+    expectation,
+    json_text,
+    release_words,
+)
 
 
 def generation_config(answers: ServingAnswers, request: Request) -> Export:
@@ -26,7 +36,7 @@ def generation_config(answers: ServingAnswers, request: Request) -> Export:
     whose = "the assistant's" if answers.draft.kind in ("model", "eagle3") else "the target's"
     return Export(
         content=json_text(_fields(answers.draft, point.gamma)),
-        release=f"release {request.release}" if request.release else "as read in 5.24",
+        release=release_words(request, "transformers", "5.24.0"),
         check=f"`{_command(answers)}` prints seconds without and with drafts; {expected}",
         notes=(f"put these into {whose} generation_config.json", "transformers speculates for one row alone"),
     )

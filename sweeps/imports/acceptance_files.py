@@ -20,7 +20,6 @@ from specgauge.sweeps.imports.engine_run import (
     by_position,
     checked_gamma,
     located,
-    note,
 )
 from specgauge.sweeps.imports.files import Record, json_records, read_text, record_of
 from specgauge.sweeps.store.schema import WarningRow
@@ -81,10 +80,10 @@ def _speed_run(record: Record, gamma: int | None, notes: list[WarningRow]) -> En
 
 
 def _longest_note(where: str, gamma: int) -> WarningRow:
-    return note(
-        "gamma_derived",
-        f"{where}: γ is taken as {gamma}, the most drafts that a round accepted",
-        "give --gamma where more were drafted",
+    return WarningRow(
+        code="gamma_derived",
+        message=f"{where}: γ is taken as {gamma}, the most drafts that a round accepted",
+        remedy="give --gamma where more were drafted",
     )
 
 
@@ -114,10 +113,10 @@ def _spec_run(path: Path, gamma: int | None, notes: list[WarningRow]) -> EngineR
     seconds = sum(seconds for _, _, seconds in questions)
     rounds = sum(len(lengths) for _, lengths, _ in questions)
     notes.append(
-        note(
-            "prefill_in_times",
-            f"{path}: wall_time holds the prefills too: rounds are told longer than they are",
-            "compare γ of one benchmark with each other, plain decoding too, rather than with other sources",
+        WarningRow(
+            code="prefill_in_times",
+            message=f"{path}: wall_time holds the prefills too: rounds are told longer than they are",
+            remedy="compare γ of one benchmark with each other, plain decoding too, rather than with other sources",
         )
     )
     return EngineRun(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +71,17 @@ class Imported:
     notes: tuple[WarningRow, ...] = ()
 
 
+def joined(parts: Sequence[Imported]) -> Imported:
+    """What files of several formats hold of one pair; names are those of the first that has any."""
+    return Imported(
+        runs=tuple(run for part in parts for run in part.runs),
+        target=next((part.target for part in parts if part.target), None),
+        draft=next((part.draft for part in parts if part.draft), None),
+        release=next((part.release for part in parts if part.release), None),
+        notes=tuple(note for part in parts for note in part.notes),
+    )
+
+
 @dataclass(frozen=True, kw_only=True)
 class Given:
     """What a person says beside the files: one value for all their runs, or one for each run in order; () is unsaid."""
@@ -107,7 +118,9 @@ class Format:
     read: Read
     matches: Callable[[str], bool]
     """Whether the beginning of a file is one."""
-    takes_folders: bool = field(default=False)
+    takes_folders: bool = False
+    shares_files: bool = False
+    """Whether a file may belong to two runs: a scrape that is after one and before the next."""
 
 
 def located(runs: Iterable[EngineRun], given: Given) -> tuple[EngineRun, ...]:
@@ -147,11 +160,6 @@ def checked_gamma(gamma: float, where: str) -> int:
     if gamma != int(gamma) or not 0 <= gamma <= LARGEST_GAMMA:
         raise ValueError(f"{where}: expected a whole gamma from 0 to {LARGEST_GAMMA}, got {gamma:g}; give --gamma")
     return int(gamma)
-
-
-def note(code: str, message: str, remedy: str) -> WarningRow:
-    """A warning of the import."""
-    return WarningRow(code=code, message=message, remedy=remedy)
 
 
 def digest(path: Path) -> str:

@@ -50,6 +50,7 @@ FORMATS: tuple[Format, ...] = (
         about="scrapes of /metrics: BEFORE AFTER, and more pairs of them",
         read=vllm_metrics.read_scrapes,
         matches=vllm_metrics.is_scrape,
+        shares_files=True,
     ),
     Format(
         name="vllm-bench",
@@ -86,6 +87,7 @@ FORMATS: tuple[Format, ...] = (
         about="scrapes of /metrics: BEFORE AFTER, with --gamma",
         read=sglang.read_scrapes,
         matches=sglang.is_scrape,
+        shares_files=True,
     ),
     Format(
         name="llama-bench",
@@ -141,20 +143,17 @@ def find_format(name: str) -> Format:
     raise ValueError(f"format: expected one of {', '.join(names)}, got {name!r}{did_you_mean(name, names)}")
 
 
-def guess(paths: Sequence[Path]) -> Format:
-    """The one format that all files are of.
+def guess(paths: Sequence[Path]) -> dict[Format, list[Path]]:
+    """The files by the formats that they are of, in the order given.
 
     Raises:
-        ValueError: a file of no format known, or files of several.
+        ValueError: a file of no format known.
         OSError: a file is missing or cannot be read.
     """
-    found = [_guessed(path) for path in paths]
-    for path, form in zip(paths, found, strict=True):
-        if form is not found[0]:
-            raise ValueError(
-                f"{path}: expected {found[0].name} as {paths[0]} is, got {form.name}; import one format at once"
-            )
-    return found[0]
+    found: dict[Format, list[Path]] = {}
+    for path in paths:
+        found.setdefault(_guessed(path), []).append(path)
+    return found
 
 
 def _guessed(path: Path) -> Format:
@@ -183,7 +182,8 @@ def read(form: Format, paths: Sequence[Path], given: Given) -> Imported:
             raise ValueError(f"{path}: expected a file of {form.name}, got a directory")
         if not path.is_dir():
             check_regular(path, IMPORT_BYTES)
-    refuse_twice([(path, digest(path)) for path in paths if path.is_file()])
+    if not form.shares_files:
+        refuse_twice([(path, digest(path)) for path in paths if path.is_file()])
     imported = form.read(paths, given)
     if not imported.runs:
         raise ValueError(f"{paths[0]}: expected at least one run, got none")

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from specgauge.configs.fields import LARGEST_GAMMA
-from specgauge.sweeps.imports.engine_run import Counted, EngineRun, Given, Imported, checked_gamma, located, note
+from specgauge.sweeps.imports.engine_run import Counted, EngineRun, Given, Imported, checked_gamma, located
 from specgauge.sweeps.imports.files import Record, json_records
 from specgauge.sweeps.imports.requests import Request, runs_of
 from specgauge.sweeps.store.schema import WarningRow
@@ -156,10 +156,12 @@ def _least_gamma(path: Path, timings: Sequence[Record], notes: list[WarningRow])
         return 0
     gamma = checked_gamma(math.ceil(drafted / max(rounds, 1)), str(path))
     notes.append(
-        note(
-            "gamma_derived",
-            f"{path}: γ is taken as {gamma}, from {drafted} drafts in {rounds} rounds",
-            "give --gamma where fewer were drafted than --spec-draft-n-max allows (--spec-draft-p-min, lookups)",
+        WarningRow(
+            code="gamma_derived",
+            message=f"{path}: γ is taken as {gamma}, from {drafted} drafts in {rounds} rounds",
+            remedy=(
+                "give --gamma where fewer were drafted than --spec-draft-n-max allows (--spec-draft-p-min, lookups)"
+            ),
         )
     )
     return gamma

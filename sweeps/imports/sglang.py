@@ -22,11 +22,11 @@ from specgauge.sweeps.imports.engine_run import (
     by_position,
     checked_gamma,
     located,
-    note,
 )
 from specgauge.sweeps.imports.files import Record, json_records
 from specgauge.sweeps.imports.prometheus import Between
 from specgauge.sweeps.imports.requests import Request, check_histogram, histogram_of, runs_of
+from specgauge.sweeps.store.schema import WarningRow
 
 _NEAR = 0.05
 _ACCEPTED = ("spec_num_correct_drafts", "spec_accepted_drafts", "spec_accept_token_num")
@@ -48,10 +48,10 @@ def read_bench(paths: Sequence[Path], given: Given) -> Imported:
         ValueError: as `json_records`; a draft tree, under one token a round, or figures that contradict each other.
     """
     runs = [_line(record) for path in paths for record in json_records(path)]
-    percentile = note(
-        "step_time_percentile",
-        "step_time is a 20th percentile: times are those of quick steps, with γ and without",
-        "compare S, not tokens a second, with other sources",
+    percentile = WarningRow(
+        code="step_time_percentile",
+        message="step_time is a 20th percentile: times are those of quick steps, with γ and without",
+        remedy="compare S, not tokens a second, with other sources",
     )
     return Imported(runs=located(runs, given), notes=(percentile,))
 

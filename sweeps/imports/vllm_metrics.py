@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from specgauge.sweeps.imports.engine_run import Counted, EngineRun, Given, Imported, checked_gamma, located, note
+from specgauge.sweeps.imports.engine_run import Counted, EngineRun, Given, Imported, checked_gamma, located
 from specgauge.sweeps.imports.prometheus import Between
 from specgauge.sweeps.store.schema import WarningRow
 
@@ -57,10 +57,12 @@ def _run(between: Between, gamma: int | None, notes: list[WarningRow], *, is_siz
     steps = between.whole("vllm:iteration_tokens_total_count")
     if steps and not is_sized:
         notes.append(
-            note(
-                "batch_size_derived",
-                f"{between.where}: {rounds / steps:.2f} requests decoded in a step on average, taken as batch size",
-                "give --batch-size where the load was held at another; scrape around a steady load",
+            WarningRow(
+                code="batch_size_derived",
+                message=(
+                    f"{between.where}: {rounds / steps:.2f} requests decoded in a step on average, taken as batch size"
+                ),
+                remedy="give --batch-size where the load was held at another; scrape around a steady load",
             )
         )
     context = None
@@ -91,6 +93,11 @@ def _run(between: Between, gamma: int | None, notes: list[WarningRow], *, is_siz
 
 def _gamma(between: Between) -> int:
     drafts, drafted = between.whole(_DRAFTS), between.whole("vllm:spec_decode_num_draft_tokens")
+    if not drafts and drafted:
+        raise ValueError(
+            f"{between.where}: expected {_DRAFTS} beside {drafted} draft tokens, got none: a release of vLLM without "
+            "it (its V0 engine)"
+        )
     if not drafts:
         return 0
     if drafted % drafts:

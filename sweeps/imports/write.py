@@ -23,7 +23,7 @@ from specgauge.configs.schema import Config
 from specgauge.model.arms import APART, round_arm, verify_arm
 from specgauge.sweeps.analysis.imported_warnings import NOTES
 from specgauge.sweeps.analysis.predictions import Predictions, predict_run
-from specgauge.sweeps.imports.engine_run import Counted, EngineRun, Format, Imported, digest, note
+from specgauge.sweeps.imports.engine_run import Counted, EngineRun, Format, Imported, digest
 from specgauge.sweeps.plan import Cell, plan_cells
 from specgauge.sweeps.store.counts import CountsRow, write_counts
 from specgauge.sweeps.store.rows import plain, row_of
@@ -52,8 +52,12 @@ class Names:
     temperature: float | None = None
 
 
-def write_import(out: Path, form: Format, files: Sequence[Path], imported: Imported, names: Names) -> Predictions:
+def write_import(
+    out: Path, forms: Sequence[Format], files: Sequence[Path], imported: Imported, names: Names
+) -> Predictions:
     """Write the run directory `out`, which must not exist or be empty, and what follows from it.
+
+    forms: those of the files, the first of which names the pair where nothing else does.
 
     Raises:
         ValueError: `out` holds something, the same run twice, or counts that no chain of drafts can have.
@@ -63,16 +67,15 @@ def write_import(out: Path, form: Format, files: Sequence[Path], imported: Impor
         raise ValueError(f"{out}: expected a new directory, got one that holds something; give another --out")
     _refuse_twice(imported.runs)
     runs, notes = _placed(imported)
-    runs = [
-        replace(run, pair=_name(run.pair or names.pair or form.engine), sampling=_sampling(run, names)) for run in runs
-    ]
+    engine = forms[0].engine
+    runs = [replace(run, pair=_name(run.pair or names.pair or engine), sampling=_sampling(run, names)) for run in runs]
     config = _config(out, runs, imported, names)
     rows = [row for run in runs for row in _count_rows(run)]
     unfinished = out.with_name(f".{out.name}.import-{os.getpid()}")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         with OpenRun(unfinished, config, fresh=False) as run:
-            run.check_environment(_environment(form, files, imported, names, notes))
+            run.check_environment(_environment(forms, files, imported, names, notes))
             for line in _lines(config, runs):
                 run.journal.append(line)
             if rows:
@@ -90,9 +93,10 @@ def write_import(out: Path, form: Format, files: Sequence[Path], imported: Impor
 def _refuse_twice(runs: Iterable[EngineRun]) -> None:
     first: dict[EngineRun, str] = {}
     for run in runs:
-        counts = tuple(replace(one, source="") for one in run.counts)
-        earlier = first.setdefault(replace(run, source="", counts=counts), run.source)
-        if earlier != run.source and run.is_timed:
+        figures = replace(run, source="", counts=tuple(replace(one, source="") for one in run.counts))
+        earlier = first.get(figures)
+        first[figures] = run.source
+        if earlier is not None and run.is_timed:
             at = "" if run.batch_size is None else f", batch size {run.batch_size}"
             raise ValueError(
                 f"{run.source}: expected every run once, got the same figures as {earlier} (gamma {run.gamma}{at})"
@@ -104,10 +108,10 @@ def _placed(imported: Imported) -> tuple[list[EngineRun], list[WarningRow]]:
     runs, notes = list(imported.runs), list(imported.notes)
     if any(run.batch_size is None for run in runs):
         notes.append(
-            note(
-                "batch_size_unknown",
-                "the files do not say how many requests were decoded together: taken as 1",
-                "import again with --batch-size N, or one for each run: --batch-size 1,4,16",
+            WarningRow(
+                code="batch_size_unknown",
+                message="the files do not say how many requests were decoded together: taken as 1",
+                remedy="import again with --batch-size N, or one for each run: --batch-size 1,4,16",
             )
         )
     points = _points((run.context for run in runs if run.context is not None), at_least=ONE_POINT_TOKENS)
@@ -115,18 +119,18 @@ def _placed(imported: Imported) -> tuple[list[EngineRun], list[WarningRow]]:
     only = next(iter(set(points.values()))) if len(set(points.values())) == 1 else None
     if any(run.context is None for run in runs) and only is None:
         notes.append(
-            note(
-                "context_unknown",
-                "the files do not say how long the texts were: their context is shown as 1",
-                "import again with --context N, the tokens in the cache as a round starts",
+            WarningRow(
+                code="context_unknown",
+                message="the files do not say how long the texts were: their context is shown as 1",
+                remedy="import again with --context N, the tokens in the cache as a round starts",
             )
         )
     if any(one.rounds is None for run in runs for one in run.counts):
         notes.append(
-            note(
-                "counts_unknown",
-                "tokens per round are given without counts: no interval covers how far they may be off",
-                "import counts of the engine's own, such as its per-request metrics",
+            WarningRow(
+                code="counts_unknown",
+                message="tokens per round are given without counts: no interval covers how far they may be off",
+                remedy="import counts of the engine's own, such as its per-request metrics",
             )
         )
     placed = [
@@ -264,12 +268,12 @@ def _chains(cells: Iterable[Cell], runs: Sequence[EngineRun]) -> Iterator[dict[s
 
 
 def _environment(
-    form: Format, files: Sequence[Path], imported: Imported, names: Names, notes: Iterable[WarningRow]
+    forms: Sequence[Format], files: Sequence[Path], imported: Imported, names: Names, notes: Iterable[WarningRow]
 ) -> Mapping[str, Any]:
     return {
         "provenance": IMPORTED,
-        "format": form.name,
-        "engine": form.engine,
+        "format": ", ".join(form.name for form in forms),
+        "engine": ", ".join(dict.fromkeys(form.engine for form in forms)),
         "release": imported.release,
         "temperature": names.temperature,
         "files": [

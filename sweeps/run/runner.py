@@ -67,7 +67,8 @@ def run(
     if not fresh:
         tell_altered(out, partial(print, file=sys.stderr, flush=True))
     deadline = Deadline(config.limits.run_seconds)
-    check_contexts(config, read_sizes(config))
+    sizes = read_sizes(config)
+    check_contexts(config, sizes)
     notes: list[Note] = []
     prompts = read_prompts(config.workload, notes.append, seed=config.seed)
     outcomes = _measure_apart(config, out, fresh, deadline, notes) if apart else None
@@ -91,7 +92,8 @@ def run(
             raise ValueError("; ".join(problems))
         shown.start("predicting", total=1)
         pages = Pages(out, shown.say)
-        pages.make("predictions.csv and recommendation.yaml", lambda: predict_run(made))
+        parameters = {name: one.parameters for name, one in sizes.items()}
+        pages.make("predictions.csv and recommendation.yaml", lambda: predict_run(made, parameters))
         page = None if report is None else pages.make("report", partial(report, out))
         shown.advance()
         for problem in problems:

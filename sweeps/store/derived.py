@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from specgauge.configs.canonical import HASH_DIGITS, short_hash
-from specgauge.configs.reading import PARQUET_BYTES, check_regular
+from specgauge.configs.reading import JOURNAL_BYTES, PARQUET_BYTES, TABLE_BYTES, check_regular
 from specgauge.sweeps.store.journal import read_journal
 from specgauge.sweeps.store.rows import read_mapping, short, write_mapping
 from specgauge.sweeps.store.rundir import ACCEPTANCE, CELLS, MEASURED, PREDICTIONS, RECOMMENDATION
@@ -26,15 +26,12 @@ DERIVED_FROM = "derived_from"
 _SHOWN = 3
 
 
-def write_answers(
-    path: Path, recommendations: Sequence[Any], warnings: Sequence[Any], trust: Mapping[str, Any] | None = None
-) -> None:
+def write_answers(path: Path, recommendations: Sequence[Any], warnings: Sequence[Any], **more: Any) -> None:
     """Write recommendation.yaml after all other files; StorageError where the disk refuses, the older one stays.
 
-    trust: its level and reasons, which readers take from the rest.
+    more: what stands before them: how far to trust them, how large the models are.
     """
-    content: dict[str, Any] = {} if trust is None else {"trust": dict(trust)}
-    content |= {"recommendations": list(recommendations), "warnings": list(warnings)}
+    content = {**more, "recommendations": list(recommendations), "warnings": list(warnings)}
     write_mapping(path / RECOMMENDATION, {**content, DERIVED_FROM: _hashes(path, content)})
 
 
@@ -104,8 +101,10 @@ def _hashes(path: Path, content: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _hash_of(path: Path) -> str:
+    """Of what a reader would take; a file that none would is not read for its hash."""
+    most_bytes = {".parquet": PARQUET_BYTES, ".jsonl": JOURNAL_BYTES}.get(path.suffix, TABLE_BYTES)
     try:
-        check_regular(path, PARQUET_BYTES)
+        check_regular(path, most_bytes)
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()[:HASH_DIGITS]
     except (OSError, ValueError):  # told by whoever reads what is in it

@@ -191,6 +191,16 @@ class Run:
         """What a reader must know before believing the numbers: mappings of code, message and remedy."""
         return tuple(plain(row) for row in self.rows(WarningRow))
 
+    @property
+    def parameters(self) -> dict[str, dict[str, int]]:
+        """Parameters of target and draft by pair, where recommendation.yaml tells them."""
+        found: dict[str, dict[str, int]] = {}
+        kept = read_mapping(self.path / RECOMMENDATION, RUN_AGAIN).get("parameters")
+        for pair, sizes in kept.items() if isinstance(kept, dict) else ():
+            if isinstance(sizes, dict):
+                found[str(pair)] = {role: count for role, count in sizes.items() if type(count) is int}
+        return found
+
 
 def read_environment(path: Path) -> dict[str, Any]:
     """The mapping of an environment.json.
@@ -218,5 +228,8 @@ def _refuse_what_is_no_run(path: Path) -> None:
             raise ValueError(f"{path}: no such run; did you mean {folder / near[0]}?")
         there = f"; runs in {folder}: {', '.join(siblings)}" if siblings else ""
         raise ValueError(f"{path}: no such run{there}; make one with `specgauge run`")
-    if not (path / CONFIG).exists():
-        raise ValueError(f"{path}: not a run directory: it has no {CONFIG}; make one with `specgauge run`")
+    if (path / CONFIG).exists():
+        return
+    if (path / CELLS).is_file() and not (path / CELLS).stat().st_size:
+        raise ValueError(f"{path}: stopped before anything was measured; run the same command again")
+    raise ValueError(f"{path}: not a run directory: it has no {CONFIG}; make one with `specgauge run`")

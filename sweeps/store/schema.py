@@ -96,6 +96,7 @@ Samples = tuple[Annotated[tuple[Mark, ...], Field(min_length=1)], ...]
 class DisturbanceRow:
     """What other programs did beside a block: a `Disturbance` of `specgauge.model.stats.disturbance`."""
 
+    threads: Count | None = None
     wall_s: NotNegative | None = None
     processor_s: NotNegative | None = None
     involuntary_switches: Whole | None = None

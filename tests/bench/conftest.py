@@ -13,6 +13,7 @@ from specgauge.bench.cache.adapter import ATTENTION_NAMES
 from specgauge.bench.models.pair import LoadedModel
 from specgauge.bench.timing import neighbours
 from specgauge.bench.timing.blocks import BlockRecord
+from specgauge.model.stats import disturbance
 from tests.bench.tiny_checkpoints import llama
 
 
@@ -41,6 +42,7 @@ def calm_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """No other program takes the processor, whatever runs beside the tests."""
     monkeypatch.setattr(neighbours, "involuntary_switches", lambda: 0)
     monkeypatch.setattr(neighbours, "steal_s", lambda: 0.0)
+    monkeypatch.setattr(disturbance, "LEAST_RUNNING", 0.0)
 
 
 @pytest.fixture

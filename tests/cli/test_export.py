@@ -28,6 +28,8 @@ REFUSED = (
     ("--engine", "sglang", "--form", "flag"),
     ("--engine", "vllm", "--release", "new"),
     ("--engine", "llama.cpp", "--release", "1.2"),
+    ("--engine", "sglang", "--release", "main"),
+    ("--engine", "transformers", "--release", "5.x"),
     ("--engine", "vllm", "--sampling", "t2"),
     ("--engine", "vllm", "--context", "65"),
     ("--engine", "sglang", "--batch-size", "3"),

@@ -36,6 +36,11 @@ ACCEPTANCE = ("alpha", "rates", "conditional_rates", "counts", "histogram", "tok
         (parsing.parse_gammas, "1:8:3", [1, 4, 7]),
         (parsing.parse_gammas, "5:5", [5]),
         (parsing.parse_gammas, "1:1000", [*range(1, 1001)]),
+        (parsing.parse_batch_sizes, "1:256", [1, 2, 4, 8, 16, 32, 64, 128, 256]),
+        (parsing.parse_batch_sizes, "3:12", [3, 4, 8, 12]),
+        (parsing.parse_batch_sizes, "8:30:8,1", [1, 8, 16, 24]),
+        (parsing.parse_batch_sizes, "5:5,5", [5]),
+        (parsing.parse_batch_sizes, "4:8", [4, 8]),
     ],
 )
 def test_values_are_read(parse: Callable[[str], object], text: str, value: object) -> None:

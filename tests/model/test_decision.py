@@ -254,3 +254,17 @@ def test_a_prediction_without_an_interval_decides_nothing_and_names_what_was_mea
     assert (found.decision.verdict, found.decision.reason) == ("undecided", reason)
     with pytest.raises(ValueError, match="measured: expected S above 0 at gamma 3, got 0"):
         summarise(unknown, [3], measured={3: np.zeros(4001)})
+
+
+def test_what_threads_wait_for_each_other_widens_s_and_leaves_costs() -> None:
+    """Flat blocks are exact; a spread of .2 of log S is all there is, the same at every γ."""
+    draws = draw_blocks(3, 4000, 0)
+    acceptance = made_acceptance(np.full((4001, 3), 1.5), np.zeros((4001, 3)), gammas=np.array(GAMMAS))
+    exact, wide = (
+        speedups(costs_from_blocks(flat_arms(), GAMMAS, draws, waiting_spread=spread), acceptance)
+        for spread in (0.0, 0.2)
+    )
+    assert wide[0].tolist() == exact[0].tolist()
+    logs = np.log(wide[1:] / exact[1:])
+    assert logs.std(axis=0) == pytest.approx([0.2] * 3, rel=0.03)
+    assert np.ptp(logs, axis=1).max() < 1e-12

@@ -15,7 +15,8 @@ from specgauge.reports import sections
 from specgauge.reports.html import compilation_facts, environment_facts, write_report
 from specgauge.sweeps.analysis.predictions import predict_run
 from specgauge.sweeps.plan import plan_cells
-from specgauge.sweeps.store.rows import plain, write_csv, write_mapping
+from specgauge.sweeps.store.derived import write_answers
+from specgauge.sweeps.store.rows import plain, read_mapping, write_csv, write_mapping
 from specgauge.sweeps.store.rundir import Run, acceptance_path
 from specgauge.sweeps.store.schema import PredictionRow
 from tests.reports.pages import Page
@@ -118,6 +119,58 @@ def test_names_are_text_never_markup(tmp_path: Path) -> None:
     assert html.count("<script") == 1
     assert "49" not in re.findall(r"\{\{.*?\}\}|alert\('x'\).{40}", page.text), "templates run once"
     assert not re.search("[\x00-\x08\x0b\x0c\x0e-\x1f]", html)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "told"),
+    [
+        (
+            {"p": {"target": 9_712_000, "draft": 2_430_000}},
+            "target embedded (9.71\u00a0M\u00a0parameters), draft embedded (2.43",
+        ),
+        (
+            {"p": {"target": 8_030_261_248, "draft": 0}},
+            "target embedded (8.03\u00a0B\u00a0parameters), draft embedded ",
+        ),
+        ({"p": {"target": None, "draft": True}}, "target embedded, draft embedded "),
+        ({"q": {"target": 1}, "p": [1]}, "target embedded, draft embedded "),
+        (["p"], "target embedded, draft embedded "),
+    ],
+)
+def test_the_sizes_of_models_are_told_where_the_run_knew_them(parameters: Any, told: str, tmp_path: Path) -> None:
+    run = build_run(tmp_path / "run", ONE)
+    answers = read_mapping(run / "recommendation.yaml")
+    write_answers(run, answers["recommendations"], answers["warnings"], parameters=parameters)
+    assert f"Pair p: {told}" in read(run)[1].text
+
+
+def test_the_first_page_has_the_heaviest_caveats_and_the_rest_is_elsewhere(tmp_path: Path) -> None:
+    codes = ["few_prompts", "drift", "undecided", "prediction_contradicted", "altered"]
+    told = [{"code": code, "message": f"of {code}", "remedy": ""} for code in codes]
+    html, page = read(build_run(tmp_path / "run", replace(ONE, overhead_s=0.001), *told))
+    first, _, rest = html.partition('id="cells"')
+    assert [code for code in codes if f"Of {code}." in first] == ["drift", "prediction_contradicted", "altered"]
+    assert [code for code in codes if f"Of {code}." in rest] == ["few_prompts", "undecided"]
+    assert "2 more" in page.text
+    assert page.ids.count("more-warnings") == 1
+
+
+@pytest.mark.parametrize(
+    ("batch_sizes", "alphas", "order"),
+    [
+        ((1, 2, 4), {"t1": 0.7}, ["table", "svg", "warnings"]),
+        ((1, 2, 4, 8, 16, 32, 64, 128), {"t1": 0.7}, ["svg", "table", "warnings"]),
+        ((1, 2, 4, 8, 16, 32, 64, 128), {"t1": 0.7, "greedy": 0.8, "t2": 0.6}, ["svg", "warnings", "table"]),
+    ],
+)
+def test_the_map_comes_first_where_the_table_is_long(
+    batch_sizes: tuple[int, ...], alphas: dict[str, float], order: list[str], tmp_path: Path
+) -> None:
+    shape = Shape(batch_sizes=batch_sizes, contexts=(64,), gammas=(1,), alphas=alphas, with_acceptance=False)
+    html, _ = report(tmp_path, shape)
+    summary = html.partition('id="answers"')[2].partition('id="cells"')[0]
+    at = {"table": summary.index("<table"), "svg": summary.index("<svg"), "warnings": summary.index('id="warnings"')}
+    assert sorted(at, key=lambda part: at[part]) == order
 
 
 def test_arms_not_yet_timed_are_listed(tmp_path: Path) -> None:

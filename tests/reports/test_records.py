@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from specgauge.model.decision import OPTIMISTIC
 from specgauge.model.settings import Point
 from specgauge.reports.records import ReportData, best_of, curves, findings, read_report_data, validated
 from specgauge.sweeps.store.schema import WarningRow
@@ -20,7 +21,7 @@ def found_in(data: ReportData) -> dict[str, WarningRow]:
 def test_a_measured_overhead_leaves_the_edge_of_the_grid_to_be_told(tmp_path: Path) -> None:
     data = read_report_data(build_run(tmp_path / "run", Shape(overhead_s=0.0005, gammas=(1, 2))))
     assert set(found_in(data)) == {"gamma_edge"}
-    mixed = replace(data, predictions=[replace(data.predictions[0], t_overhead_s=None), *data.predictions[1:]])
+    mixed = replace(data, predictions=[replace(data.predictions[0], label=OPTIMISTIC), *data.predictions[1:]])
     assert found_in(mixed)["optimistic"].message.startswith("1 of 16 ")
 
 

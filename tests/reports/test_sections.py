@@ -234,16 +234,16 @@ def test_omega_by_the_category_of_prompts() -> None:
     named = {"p": dict.fromkeys(range(4), "code") | dict.fromkeys(range(4, 8), "chat")}
     found = acceptance_curves({("p", "t1"): frame}, SMALL.config(), named)
     table = known(category_table(found, [1, 2]))
-    assert table.columns == ["category", "prompts", "Ω(γ\u00a0=\u00a01)", "interval", "Ω(γ\u00a0=\u00a02)", "interval"]
+    assert table.columns == ["category", "prompts", "Ω(γ\u00a0=\u00a01)", "Ω(γ\u00a0=\u00a02)"]
     ((*rows, whole),) = [group.rows for group in table.groups]
     assert [row.cells for row in rows] == [
-        ["code", "4", "1.50", "1.50–1.50", "1.75", "1.75–1.75"],
-        ["chat", "4", "1.25", "1.25–1.25", "1.31", "1.31–1.31"],
-        ["–", "1", "2.00", "–", "3.00", "–"],
+        ["code", "4", "1.50 (1.50–1.50)", "1.75 (1.75–1.75)"],
+        ["chat", "4", "1.25 (1.25–1.25)", "1.31 (1.31–1.31)"],
+        ["none given", "1", "2.00", "3.00"],
     ]
     pooled = 9 / (4 / 1.5 + 4 / 1.25 + 1 / 2)  # texts of one length: rounds go as 1 / Ω
-    assert (list(whole.cells[:3]), whole.chosen) == ([ALL_PROMPTS, "9", f"{pooled:.2f}"], True)
-    assert known(category_table(found, [])).columns[2:] == ["Ω(γ\u00a0=\u00a03)", "interval"]
+    assert (whole.cells[:2], whole.cells[2][:4], whole.chosen) == ([ALL_PROMPTS, "9"], f"{pooled:.2f}", True)
+    assert known(category_table(found, [])).columns[2:] == ["Ω(γ\u00a0=\u00a03)"]
     assert category_table(acceptance_curves({("p", "t1"): frame}, SMALL.config()), [1]) is None
 
 

@@ -84,7 +84,16 @@ def test_answers_are_a_table_of_80_columns(run: Run, snapshot: Callable[[str, st
     limited = answer_text(recommend(run, sampling="t1", batch_size=1, context=64, max_itl_s=1.0))
     everything = answer_text(recommend(run), every_warning=True)
     snapshot("recommend", "\n\n".join([some, limited, everything]) + "\n")
-    assert all(len(line) <= 80 for line in everything.split("\nTRUST")[0].splitlines() if ": " not in line)
+    assert all(len(line) <= 80 for line in everything.split("\nTRUST")[0].splitlines())
+
+
+def test_cells_that_are_open_for_one_reason_share_a_line(run: Run) -> None:
+    why = "one block or one prompt says nothing about others, however often it is repeated, on any machine"
+    text = answer_text(answers(run, decision="undecided", reason=why))
+    assert text.partition("  3 cells")[2].partition("\n\n")[0] == (
+        ", first batch 1, context 64: one block or one prompt says nothing about\n"
+        "    others, however often it is repeated, on any machine"
+    )
 
 
 def test_a_run_stopped_before_it_predicted_has_answers(run: Run, tmp_path: Path) -> None:

@@ -308,6 +308,8 @@ class Run:
     ) -> str:
         """A serving engine's settings, as `specgauge export` prints them; the options are those of the command.
 
+        What they hold for and how to check them stands above them, or beside `out` where they take no comments.
+
         Args:
             engine: `vllm`, `sglang`, `tensorrt-llm`, `llama.cpp` or `transformers`.
             form: one of the engine's, its first by default.

@@ -26,6 +26,19 @@ Alpha = Annotated[float | None, _option("One acceptance rate for every position.
 Gammas = Annotated[str | None, _option("Drafts per round: 4, 1,2,4, 1:8 or 1:8:2.", "G")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
+DraftDevices = Annotated[int | None, _option("1 copies the draft to every device; default: shared as the target.", "N")]
+Uncalibrated = Annotated[
+    bool, typer.Option("--uncalibrated", help="Take data-sheet peaks, whatever the entry was fitted to.")
+]
+SurvivalOf = Annotated[Path | None, _option("Acceptance recorded in this run directory.", "RUN", callback=at_home)]
+Lengths = Annotated[Path | None, _option("Tokens a round by gamma, bonus included: YAML.", "FILE", callback=at_home)]
+CalibrateOn = Annotated[Path | None, _option("Fit the roofline to measured times.", "FILE|RUN", callback=at_home)]
+Forms = Annotated[bool, typer.Option("--forms", help="With --calibrate: also the other forms that were tried.")]
+Aliases = Annotated[list[str] | None, _option("With --calibrate: what a target or gpu of the table is.", "NAME=ENTRY")]
+CalibratedEntry = Annotated[
+    Path | None, _option("With --calibrate: write the --hardware entry, calibrated.", "FILE", callback=at_home)
+]
+
 TABLE_OPTIONS = ("table", "fit_overhead", "as_json")
 CALIBRATE_OPTIONS = (
     *("calibrate", "hold_out", "forms", "alias", "dtype", "hardware", "tensor_parallel", "launch_of"),
@@ -185,48 +198,32 @@ def plan(
     draft: Annotated[str | None, _option("The same, or eagle3, layers:N, ngram (default: ngram).", "DRAFT")] = None,
     hardware: Annotated[str | None, _option("A shipped entry, or a YAML file of your own.", "ENTRY")] = None,
     tensor_parallel: Annotated[int, _option("Devices that share every layer.", "N")] = 1,
-    draft_tensor_parallel: Annotated[
-        int | None, _option("1 copies the draft to every device; default: shared as the target.", "N")
-    ] = None,
+    draft_tensor_parallel: DraftDevices = None,
     draft_window: Annotated[int | None, _option("Cached tokens that drafts see at most; default: all.", "N")] = None,
     pipeline_parallel: Annotated[int, _option("Only 1: rounds through a pipeline are not foretold.", "N")] = 1,
     dtype: Annotated[str | None, _option("Of weights, cache and arithmetic; default: the config's.", "DTYPE")] = None,
     weights: Annotated[str | None, _option("The target's: a dtype, int8, fp8, int4, int4:128.", "DTYPE")] = None,
     draft_weights: Annotated[str | None, _option("The draft's, in the same way.", "DTYPE")] = None,
     kv_cache: Annotated[str | None, _option("Of keys and values, such as fp8.", "DTYPE")] = None,
-    uncalibrated: Annotated[
-        bool, typer.Option("--uncalibrated", help="Take data-sheet peaks, whatever the entry was fitted to.")
-    ] = False,
+    uncalibrated: Uncalibrated = False,
     alpha: Alpha = None,
     rates: Annotated[str | None, _option("P(the first i drafts are accepted), never rising.", "A1,A2,…")] = None,
-    survival_of: Annotated[
-        Path | None, _option("Acceptance recorded in this run directory.", "RUN", callback=at_home)
-    ] = None,
+    survival_of: SurvivalOf = None,
     pair: Annotated[str | None, _option("Of --survival-of, where it has several.", "NAME")] = None,
     sampling: Annotated[str | None, _option("Of --survival-of, where it has several.", "NAME")] = None,
-    acceptance_lengths: Annotated[
-        Path | None, _option("Tokens a round by gamma, bonus included: YAML.", "FILE", callback=at_home)
-    ] = None,
+    acceptance_lengths: Lengths = None,
     acceptance_table: Annotated[str | None, _option("Of that file, where it has several: MODEL/MODE.", "NAME")] = None,
     batch_size: Annotated[str, _option("1,8,64; 1:256: powers of two and both ends; 8:64:8.", "N")] = "1:256",
     context: Annotated[str, _option("Tokens in the cache, such as 1000 or 1k,8k (1k is 1024).", "N,…")] = "1k",
     gamma: Gammas = None,
     max_itl: Annotated[str | None, _option("Longest wait between chunks, 40ms; bounds a round.", "TIME")] = None,
-    calibrate: Annotated[
-        Path | None, _option("Fit the roofline to measured times.", "FILE|RUN", callback=at_home)
-    ] = None,
+    calibrate: CalibrateOn = None,
     hold_out: Annotated[str, _option("What --calibrate leaves out: batch_size or context.", "AXIS")] = "batch_size",
-    forms: Annotated[
-        bool, typer.Option("--forms", help="With --calibrate: also the other forms that were tried.")
-    ] = False,
-    alias: Annotated[
-        list[str] | None, _option("With --calibrate: what a target or gpu of the table is.", "NAME=ENTRY")
-    ] = None,
+    forms: Forms = False,
+    alias: Aliases = None,
     launch_of: Annotated[str | None, _option("With --calibrate: borrow this entry's launch cost.", "ENTRY")] = None,
     source: Annotated[str | None, _option("With --out: where the times are from.", "TEXT")] = None,
-    out: Annotated[
-        Path | None, _option("With --calibrate: write the --hardware entry, calibrated.", "FILE", callback=at_home)
-    ] = None,
+    out: CalibratedEntry = None,
     html: Annotated[Path | None, _option("Also write a page with the map.", "FILE", callback=at_home)] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -237,11 +234,7 @@ def plan(
     predicts those left out: a run directory, or a table with the columns target, gpu (such as 8xA100), batch_size,
     context, gamma, t_decode_s, t_verify_s, and to know epsilon t_draft_total_s, tokens_per_round, speedup_measured.
     """
-    if pipeline_parallel != 1:
-        raise ValueError(
-            f"--pipeline-parallel: expected 1, since a round's bubbles in a pipeline are not modelled, got "
-            f"{pipeline_parallel}; give the devices to --tensor-parallel"
-        )
+    _refuse_pipeline(pipeline_parallel)
     if calibrate is not None:
         _refuse_others(line, "--calibrate", CALIBRATE_OPTIONS)
         by = _chosen("--hold-out", hold_out, Literal["batch_size", "context"])
@@ -253,13 +246,12 @@ def plan(
         needed = {"--target": target, "--hardware": hardware, "--alpha (or other acceptance)": accepted}
         raise _missing("plan", needed, PLAN_EXAMPLE, "--calibrate FILE|RUN to fit the roofline to measured times")
     _refuse_others(line, "--target", PLAN_OPTIONS)
-    given = {"alpha": alpha, "rates": rates}
+    given = {"alpha": alpha, "rates": rates, "acceptance_lengths": acceptance_lengths}
     if survival_of is not None:
-        others = {**given, "acceptance_lengths": acceptance_lengths}
-        acceptance = _recorded(survival_of, others, gamma, flag="--survival-of", pair=pair, sampling=sampling)
+        acceptance = _recorded(survival_of, given, gamma, flag="--survival-of", pair=pair, sampling=sampling)
     else:
         _refuse_without("--survival-of", {"--pair": pair, "--sampling": sampling})
-        acceptance = _typed(given, gamma, acceptance_lengths, acceptance_table)
+        acceptance = _typed(given, gamma, acceptance_table)
     from specgauge.cli.plan import plan_text
     from specgauge.sweeps.foretell.machine import Dtypes, planned_pair
 
@@ -281,12 +273,22 @@ def plan(
     _print(document, as_json, plan_text)
 
 
-def _typed(given: Mapping[str, object], gamma: str | None, lengths: Path | None, table: str | None) -> GivenAcceptance:
+def _refuse_pipeline(stages: int) -> None:
+    if stages != 1:
+        raise ValueError(
+            f"--pipeline-parallel: expected 1, since a round's bubbles in a pipeline are not modelled, got {stages}; "
+            "give the devices to --tensor-parallel"
+        )
+
+
+def _typed(given: Mapping[str, Any], gamma: str | None, table: str | None) -> GivenAcceptance:
     from specgauge.cli.plan import typed_acceptance
 
+    rates = {name: value for name, value in given.items() if name != "acceptance_lengths"}
+    lengths: Path | None = given["acceptance_lengths"]
     if lengths is None:
         _refuse_without("--acceptance-lengths", {"--acceptance-table": table})
-    return typed_acceptance(given, gamma, lengths=lengths, table=table)
+    return typed_acceptance(rates, gamma, lengths=lengths, table=table)
 
 
 def _planned(

@@ -391,7 +391,7 @@ def test_a_disturbed_batch_is_decoded_again(
     """Each takes 2 s, as it is told; the texts are the same whenever they are decoded."""
     counts = iter(told)
 
-    def watched(work: Callable[[], Any]) -> tuple[Any, Disturbance]:
+    def watched(work: Callable[[], Any], **_: Any) -> tuple[Any, Disturbance]:
         return work(), Disturbance(wall_s=2.0, processor_s=3.0, steal_s=0.5, disturbed=next(counts))
 
     plainly = texts(_run(pair, DRAWN, "speculate:3"))
@@ -412,7 +412,7 @@ def test_a_machine_that_is_busy_throughout_decodes_two_batches_again(
     pair: LoadedPair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        neighbours, "watched_for_neighbours", lambda work: (work(), Disturbance(wall_s=1.0, disturbed=1))
+        neighbours, "watched_for_neighbours", lambda work, **_: (work(), Disturbance(wall_s=1.0, disturbed=1))
     )
     bench = EndToEnd(pair, GREEDY, max_new_tokens=4, seed=0)
     runs = [bench.run(["plain"], PROMPTS, prompt_numbers=NUMBERS, repetition=number)["plain"] for number in range(4)]

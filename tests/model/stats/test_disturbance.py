@@ -9,6 +9,7 @@ import pytest
 from specgauge.model.stats.disturbance import Disturbance, added_up, disturbance_of, shares_text
 
 WHOLE = Disturbance(
+    threads=2,
     wall_s=2.0,
     processor_s=3.0,
     involuntary_switches=7,
@@ -41,8 +42,20 @@ WHOLE = Disturbance(
 def test_more_switches_or_stolen_time_than_an_idle_machine_has(
     switches: int | None, steal_s: float | None, wall_s: float, is_disturbed: bool
 ) -> None:
-    found = Disturbance(wall_s=wall_s, involuntary_switches=switches, steal_s=steal_s)
-    assert found.is_disturbed(threads=2) == is_disturbed
+    found = Disturbance(threads=2, wall_s=wall_s, involuntary_switches=switches, steal_s=steal_s)
+    assert found.is_disturbed(on_cpu=True) == is_disturbed
+
+
+@pytest.mark.parametrize(
+    ("processor_s", "on_cpu", "is_disturbed"),
+    [(0.89, True, True), (0.9, True, False), (2.0, True, False), (0.1, False, False), (None, True, False)],
+)
+def test_work_of_the_processor_that_stood_in_a_queue_is_disturbed(
+    processor_s: float | None, on_cpu: bool, is_disturbed: bool
+) -> None:
+    """Beside many others a thread is switched seldom, and waits long."""
+    found = Disturbance(threads=2, wall_s=1.0, processor_s=processor_s, involuntary_switches=43, steal_s=0.0)
+    assert found.is_disturbed(on_cpu=on_cpu) == is_disturbed
 
 
 @pytest.mark.parametrize(
@@ -56,11 +69,28 @@ def test_samples_on_a_gpu_that_slowed_down_are_disturbed(throttled_by: str | Non
     )
 
 
+@pytest.mark.parametrize(
+    ("threads", "disturbed", "samples", "spread"),
+    [(2, 10, 10, 0.2), (8, 5, 10, 0.1), (1, 10, 10, 0.0), (None, 10, 10, 0.0), (2, 0, 10, 0.0), (2, 0, 0, 0.0)],
+)
+def test_several_threads_that_were_held_up_may_hide_what_work_costs(
+    threads: int | None, disturbed: int, samples: int, spread: float
+) -> None:
+    assert Disturbance(threads=threads, disturbed=disturbed).waiting_spread(samples) == pytest.approx(spread)
+
+
 def test_several_together() -> None:
     other = Disturbance(
-        wall_s=1.0, processor_s=1.0, involuntary_switches=0, steal_s=None, sm_clock_hz=1.2e9, throttled_by="heat"
+        threads=1,
+        wall_s=1.0,
+        processor_s=1.0,
+        involuntary_switches=0,
+        steal_s=None,
+        sm_clock_hz=1.2e9,
+        throttled_by="heat",
     )
     assert added_up([WHOLE, other]) == Disturbance(
+        threads=2,
         wall_s=3.0,
         processor_s=4.0,
         involuntary_switches=7,

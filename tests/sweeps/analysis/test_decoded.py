@@ -26,7 +26,7 @@ from specgauge.model.policies.policy import GammaPolicy
 from specgauge.model.policies.stopping import SvipPolicy
 from specgauge.model.validate import ratio_error
 from specgauge.sweeps.analysis.decoded import empty_row, request_figures
-from specgauge.sweeps.analysis.predictions import predict, predict_run, recommended_gammas
+from specgauge.sweeps.analysis.predictions import AnalysedRun, predict, predict_run, recommended_gammas
 from specgauge.sweeps.analysis.validation import OTHER_CONTEXTS, SAME_CONTEXT, SINGLE_BATCH_SPREAD
 from specgauge.sweeps.replay import replay_run, replays_json, replays_text
 from specgauge.sweeps.store.rundir import Run
@@ -461,3 +461,26 @@ def test_every_interval_of_a_ratio_is_above_0_holds_its_value_and_reads_back(
         for name, least in (("speedup_measured", 0), ("over_best_fixed", 0), ("error", -1)):
             low, value, high = (getattr(row, column) for column in (f"{name}_low", name, f"{name}_high"))
             assert low is None or least < low <= value <= high
+
+
+@pytest.mark.parametrize(
+    ("beside", "spread"),
+    [
+        ({}, 0.0),
+        ({"threads": 2, "disturbed": 0}, 0.0),
+        ({"threads": 1, "disturbed": 1}, 0.0),
+        ({"threads": 2, "disturbed": 1}, 0.2),
+    ],
+)
+def test_blocks_decoded_by_threads_that_were_held_up_are_less_certain(
+    tmp_path: Path, beside: dict[str, Any], spread: float
+) -> None:
+    """Two batches alike: all that is uncertain is what no block tells."""
+    opened = run(tmp_path / "run", {})
+    log = DecodedLog(opened.path)
+    for block in (0, 1):
+        own = batch(prompts=(block,))
+        rows = [row | beside for arm in ("plain", "speculate:2") for row in own.requests(arm)]
+        log.append(key(), block, rows, [row for arm in ("plain", "speculate:2") for row in own.rounds(arm)])
+    found = AnalysedRun.read(opened).decoded.measured[key()][2]
+    assert np.log(found[1:] / found[0]).std() == pytest.approx(spread, rel=0.15, abs=1e-12)

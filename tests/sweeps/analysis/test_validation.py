@@ -405,6 +405,13 @@ def test_a_batch_whose_repetitions_differ_by_more_than_batches_do_is_as_uncertai
     assert (low / value, high / value) == pytest.approx((math.exp(-1.645 * spread), math.exp(1.645 * spread)), rel=0.02)
 
 
+def test_what_no_block_tells_widens_what_was_measured() -> None:
+    """Two batches alike say nothing of threads that waited for each other in both."""
+    options: dict[str, Any] = {"confidence": 0.9, "replicates": 20_000, "seed": 0, "spread": 0.1}
+    found = measured_replicates([by(0.0), by(0.0)], np.array([0, 1]), waiting_spread=0.2, **options)
+    assert (found[0], np.log(found[1:]).std()) == (1.0, pytest.approx(0.2, rel=0.03))
+
+
 def test_measured_intervals_cover_as_often_as_they_say() -> None:
     """Four blocks whose tokens vary by 10 % and times by 3 %; 200 experiments at 90 %."""
     generator = np.random.default_rng(2)

@@ -165,6 +165,18 @@ def test_a_busy_machine_is_told_with_what_the_system_says() -> None:
     assert both.endswith(f"pressure 150 %, 1.00 processors used) and {decoded}")
 
 
+def test_threads_that_were_held_up_leave_s_less_certain() -> None:
+    """Half the samples of T_decode, none of the draft's: a quarter of all, of which .2 is the most."""
+    counted = {"wall_s": 5.0, "threads": 2}
+    cell = collected(
+        made.line("decode", [[1.0]] * 4, disturbance=counted | {"disturbed": 2}),
+        made.line("draft", [[1.0]] * 4, disturbance=counted),
+    )
+    assert cell.waiting_spread(["decode", "draft"]) == pytest.approx(0.2 / 4)
+    assert cell.waiting_spread(["decode"]) == pytest.approx(0.2 / 2)
+    assert cell.waiting_spread(["verify:1"]) == 0.0
+
+
 def test_samples_that_an_earlier_release_counted_as_disturbed_are_told() -> None:
     assert busy(None, {"notes": {"disturbed": 4}}) == [
         "pair p: other programs took the processor during 40 % of 10 samples (worst batch size 1, context 64, argmax; "

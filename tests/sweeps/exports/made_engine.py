@@ -98,7 +98,7 @@ def write_run(
     with made.begin(path, config) as run:
         for cell in plan_cells(config):
             for arm in arm_names(config.grid.gamma, catches_up=cell.catches_up):
-                line = {"axes": cell.axes, "arm": arm}
+                line = {"axes": cell.axes, "arm": arm, "at": "2026-01-02T03:04:05.678+00:00"}
                 if cell.batch_size in broken:
                     run.journal.append(line | {"block": 0, "status": "oom", "reason": "out of memory"})
                     continue

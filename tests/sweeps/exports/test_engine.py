@@ -10,6 +10,7 @@ from specgauge.sweeps.exports import vllm
 from specgauge.sweeps.exports.answers import ServingAnswers
 from specgauge.sweeps.exports.engine import Engine, Request, header_lines, json_text, release_number, warnings_of
 from specgauge.sweeps.exports.registry import ENGINES, undecided_of
+from specgauge.sweeps.exports.schedule import GammaRange
 from tests.sweeps.exports.made_answers import STEPS, answers, gamma_range
 
 
@@ -72,10 +73,13 @@ def test_the_header_says_what_it_holds_for_and_how_to_check_it() -> None:
 
 def test_open_decisions_between_batch_sizes_are_told_in_schedules() -> None:
     ranges = [gamma_range(*step) for step in STEPS]
-    open_ = [gamma_range(33, 40, 0), gamma_range(41, 64, 0)]
-    open_[0] = type(open_[0])(first=33, last=40, gamma=0, verdict="undecided", reason="who knows")
+    open_ = [
+        GammaRange(first=first, last=last, gamma=0, verdict="undecided", reason="who knows")
+        for first, last in ((33, 40), (41, 41))
+    ]
     given = answers(ranges=(*ranges, *open_))
     assert "batch 33 to 40: γ 0, undecided: who knows" in header(given)
+    assert "batch 41: γ 0, undecided: who knows" in header(given)
     assert "batch 33 to 40: γ 0, undecided: who knows" not in header(given, batch_size=8)
 
 

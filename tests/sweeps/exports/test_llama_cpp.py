@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from specgauge.sweeps.exports.answers import DraftSource
 from specgauge.sweeps.exports.engine import Request
 from specgauge.sweeps.exports.llama_cpp import flags
 from tests.sweeps.exports.made_answers import NGRAM, answers, single
@@ -57,6 +58,12 @@ def test_drawn_drafts_are_asked_for_where_there_are_any(
 ) -> None:
     content = flags(single(**given), Request(release=release)).content
     assert ("--spec-draft-sampling probabilistic" in content) is is_drawn
+
+
+@pytest.mark.parametrize(("model", "is_told"), [("org/draft", True), ("/models/draft.gguf", False), (None, False)])
+def test_it_loads_gguf_files(model: str | None, is_told: bool) -> None:
+    export = flags(single(draft=DraftSource(kind="model", model=model)), Request())
+    assert (f"llama.cpp loads GGUF files: put that of {model} in its place" in export.notes) is is_told
 
 
 def test_lookups() -> None:

@@ -48,7 +48,7 @@ def test_it_says_what_it_rests_on(tmp_path: Path) -> None:
     found = answers(made(tmp_path, config((4,))))
     assert (found.pair, found.sampling, found.context) == ("p", "greedy", 64)
     assert (found.target, found.draft) == ("org/target", DraftSource(kind="model", model="org/draft"))
-    assert found.origin == "measured on an unknown day on cpu"
+    assert found.origin == "measured 2026-01-02 on Some CPU"
     assert found.notes == (f"S is {OPTIMISTIC}",)
     assert found.reach.startswith(
         "below batch size 4 nothing was measured: γ is as there; only batch size 4 was measured"

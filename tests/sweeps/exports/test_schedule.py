@@ -85,6 +85,15 @@ def test_open_decisions_export_what_is_asked_for() -> None:
         schedule(points, 3)
 
 
+def test_between_two_sizes_nothing_is_decided_that_is_decided_at_neither() -> None:
+    """S = 2 / 1.9 throughout, either way off by a tenth at both: the errors of the two do not cancel in between."""
+    points = {1: point(1, [2.5, 1.9], spread=0.1), 101: point(101, [2.5, 1.9], spread=0.1)}
+    assert {known.estimate.decision.verdict for known in points.values()} == {"undecided"}
+    assert gammas(schedule(points)) == [(1, 101, 0)]
+    sure = {1: point(1, [2.5, 1.2]), 101: points[101]}
+    assert [one.verdict for one in schedule(sure)] == ["speculate", "undecided"]
+
+
 def test_gammas_that_one_size_lacks_are_left_out_between() -> None:
     only_1 = point(9, [1.2, 1.2])
     lacking = KnownPoint(

@@ -26,7 +26,8 @@ def group(machine: Deployment, *, draft: Deployment | None = None, overhead_s: f
         "t_decode_s": measured_steps(machine, batch_size=batch, context=context, tokens=1, time_s=decode_s),
         "t_verify_s": measured_steps(machine, batch_size=batch, context=context, tokens=4, time_s=verify_s),
     }
-    chain_s, drafts = np.full(9, 0.01), ()
+    chain_s = np.full(9, 0.01)
+    drafts: tuple[MeasuredDrafts, ...] = ()
     if draft is not None:
         costs = RooflineCosts(target=machine, draft=draft, efficiency=TRUE).costs(batch, context, [3])
         chain_s = costs.t_draft_total_s[:, 0]

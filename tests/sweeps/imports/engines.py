@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -305,7 +306,7 @@ def llama_answers(batch_size: int, gamma: int, noise: float) -> list[dict[str, A
     return found
 
 
-def by_run(folder: Path, ending: str, write: Any) -> list[Path]:
+def by_run(folder: Path, ending: str, write: Callable[[int, int, float], Any]) -> list[Path]:
     """A file for each batch size, γ and repetition, of what `write` makes."""
     return [
         written(folder / f"b{batch_size:03}-g{gamma}-{number}.{ending}", write(batch_size, gamma, noise))
@@ -320,7 +321,7 @@ def sglang_file(folder: Path) -> list[Path]:
     return [written(folder / "bench.jsonl", "\n".join(lines) + "\n")]
 
 
-MADE = {
+MADE: dict[str, Callable[[Path], list[Path]]] = {
     "table": table_file,
     "aiperf": lambda folder: by_run(folder, "jsonl", aiperf_records),
     "vllm-metrics": scrape_files,

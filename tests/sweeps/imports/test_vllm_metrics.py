@@ -1,11 +1,18 @@
 """Scrapes of vLLM: what a real server counted, and scrapes that do not fit together."""
 
+from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from specgauge.sweeps.imports.engine_run import EngineRun, Given
+from specgauge.sweeps.imports.formats import find_format, read
+from specgauge.sweeps.imports.prometheus import Scrape
 from specgauge.sweeps.imports.vllm_metrics import read_scrapes
+from specgauge.sweeps.imports.write import Names, write_import
 from tests.sweeps.imports.engines import scrape, written
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "engines" / "vllm"
@@ -76,6 +83,49 @@ def test_a_gamma_that_changes_is_refused_unless_it_is_given(tmp_path: Path) -> N
     assert run.gamma == 2
 
 
+def test_a_release_without_drafts_is_no_plain_decoding(tmp_path: Path) -> None:
+    files = [
+        written(tmp_path / f"{times}.txt", scrape(4, 2, times).replace("spec_decode_num_drafts", "spec_decode_other"))
+        for times in (1, 2)
+    ]
+    with pytest.raises(ValueError, match="got none: a release of vLLM without"):
+        read_scrapes(files, Given())
+
+
 def test_an_odd_scrape_is_refused() -> None:
     with pytest.raises(ValueError, match="expected two scrapes a run, BEFORE AFTER, got 1 files"):
         read_scrapes([GOLDEN / "draft_before.txt"], Given())
+
+
+def test_a_scrape_may_end_one_run_and_begin_the_next() -> None:
+    names = ("live_g2_before", "live_g2_after", "live_g0_before", "live_g0_after")
+    files = [GOLDEN / f"{name}.txt" for name in names]
+    assert files[1].read_bytes() == files[2].read_bytes()
+    drafting, plain = read(find_format("vllm-metrics"), files, Given()).runs
+    assert (drafting.gamma, drafting.counts[0].accepted_by_position, plain.gamma) == (2, (255, 90), 0)
+
+
+def test_the_same_pair_twice_is_refused(tmp_path: Path) -> None:
+    form, files = find_format("vllm-metrics"), [GOLDEN / f"draft_{when}.txt" for when in ("before", "after")] * 2
+    with pytest.raises(ValueError, match="expected every run once, got the same figures as"):
+        write_import(tmp_path / "run", [form], files, read(form, files, Given()), Names())
+
+
+@given(st.text(max_size=200))
+def test_any_text_is_samples_or_one_line_of_error(text: str) -> None:
+    with TemporaryDirectory() as folder:
+        path = written(Path(folder) / "scrape.txt", "")
+        path.write_text(text, encoding="utf-8")
+        with suppress(ValueError):
+            Scrape.read(path)
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False), st.text(max_size=20))
+def test_a_sample_comes_back(value: float, label: str) -> None:
+    escaped = label.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    line = f'vllm:x_total{{model_name="m",other="{escaped}"}} {value!r} 1700000000'
+    assume("\r" not in label and len(line.splitlines()) == 1)
+    with TemporaryDirectory() as folder:
+        found = Scrape.read(written(Path(folder) / "scrape.txt", line))
+    assert found.total("vllm:x") == value
+    assert found.models == ("m",)

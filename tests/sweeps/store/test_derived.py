@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -17,9 +18,12 @@ from specgauge.cli.main import main
 from specgauge.reports.records import findings, read_report_data
 from specgauge.sweeps.analysis.predictions import predict, predict_run
 from specgauge.sweeps.recommend import recommend
+from specgauge.sweeps.store import derived
 from specgauge.sweeps.store.derived import doubts, stands
 from specgauge.sweeps.store.journal import Journal
+from specgauge.sweeps.store.rows import json_line
 from specgauge.sweeps.store.rundir import Run
+from specgauge.sweeps.store.schema import PromptRow
 from tests.sweeps import made
 
 
@@ -53,6 +57,7 @@ def other_acceptance(path: Path) -> None:
     made.acceptance_frame(10, 16, 0.75).to_parquet(path / "acceptance" / "p--greedy.parquet", index=False)
 
 
+PROMPT = PromptRow(pair="p", prompt=0, category=None, text="another", tokens=(1,))
 CHANGES: dict[str, Callable[[Path], object]] = {
     "its own text": edited("recommendation.yaml", "decision: speculate", "decision: undecided"),
     "predictions.csv": edited("predictions.csv", ",2,", ",3,"),
@@ -60,7 +65,7 @@ CHANGES: dict[str, Callable[[Path], object]] = {
     "acceptance/p--greedy.parquet": other_acceptance,
     "config.yaml": edited("config.yaml", "confidence: 0.9", "confidence: 0.8"),
     "validation.csv": lambda path: (path / "validation.csv").write_text("anything"),
-    "prompts.jsonl": lambda path: os.mkfifo(path / "prompts.jsonl"),
+    "prompts.jsonl": lambda path: (path / "prompts.jsonl").write_bytes(json_line(PROMPT)),
 }
 
 
@@ -79,6 +84,20 @@ def test_what_was_altered_is_named_and_the_answers_are_derived_anew(path: Path, 
     data = read_report_data(path)
     assert [asdict(row) for row in data.recommendations] == list(anew.recommendations)
     assert "altered" in {one.code for one in findings(data, {})}
+
+
+@pytest.mark.parametrize("name", ["cells.jsonl", "predictions.csv", "acceptance/p--greedy.parquet"])
+def test_what_no_reader_takes_is_not_read_for_its_hash(path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gigabytes of nothing, which take a minute to hash."""
+    with (path / name).open("ab") as file:
+        file.truncate(9 << 30)
+    monkeypatch.setattr(derived.hashlib, "file_digest", lambda file, _: hash_of_small(file))
+    assert not stands(path)
+
+
+def hash_of_small(file: Any) -> Any:
+    assert os.fstat(file.fileno()).st_size < 1 << 20
+    return hashlib.sha256(file.read())
 
 
 @pytest.mark.parametrize(
