@@ -9,6 +9,7 @@ import gc
 import resource
 import sys
 from collections.abc import Iterable
+from pathlib import Path
 
 import torch
 
@@ -51,3 +52,18 @@ def distinct_devices(devices: Iterable[torch.device]) -> tuple[torch.device, ...
 def on_cpu(devices: Iterable[torch.device]) -> bool:
     """Whether all work on some devices is the processor's."""
     return all(device.type == "cpu" for device in devices)
+
+
+def free_bytes(device: torch.device) -> int | None:
+    """Bytes that may still be taken: on CUDA what the driver and torch's own pool have, on a host what Linux says."""
+    if device.type == "cuda":
+        unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return int(torch.cuda.mem_get_info(device)[0]) + unused
+    if device.type != "cpu":
+        return None
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        (available,) = (int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, ValueError):
+        return None
+    return available * 1024

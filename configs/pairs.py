@@ -49,7 +49,8 @@ class ModelConfig(Section):
     gguf_file: Annotated[Text, expects("a file name in the model's folder")] | None = None
     """A GGUF file in the model's repository or directory; its weights are dequantised when loaded."""
     dtype: Annotated[Dtype, one_of("dtype")] = "auto"
-    """Type of the weights; auto is the type they are stored in. Several make a variant of the pair each."""
+    """Type of the weights; auto is the type they are stored in, on a CPU float32 unless bfloat16 is natively fast
+    there. Several make a variant of the pair each."""
     device: Annotated[
         str,
         StringConstraints(pattern=r"^(auto|cpu|cuda(:[0-9]{1,3})?)$"),

@@ -212,7 +212,8 @@ class AcceptanceConfig(Section):
     """Load one model after the other, where the two do not fit in memory together."""
     rollouts: Annotated[int, Field(ge=0, le=100_000)] = 0
     """Positions of each text from which a draft chain that starts with a rejected draft is followed, for policies that
-    read the draft's own signals; 0 follows none. Needs both models in memory."""
+    read the draft's own signals; 0 follows none. Needs both models in memory, so none where they are loaded one after
+    the other."""
 
 
 class ValidateConfig(Section):
@@ -371,6 +372,10 @@ class Config(Section):
             for role, spec in (("target", pair.target), ("draft", pair.draft))
             if isinstance(spec, ModelConfig) and spec.device == "cpu" and self.mode_of(pair) == "cuda_graph"
         ]
+        own = self.acceptance
+        if own.sequential and own.rollouts and any(isinstance(pair.draft, ModelConfig) for pair in self.pairs):
+            expected = "0, since acceptance.sequential is true and draft chains need both models in memory"
+            errors.append((("acceptance", "rollouts"), refused(own.rollouts, expected)))
         largest = max(grid.gamma)
         if self.workload.max_new_tokens <= largest:
             expected = f"more than the largest gamma, which is {largest}, or no round can be verified"

@@ -55,13 +55,15 @@ class Provenance(IntEnum):
 
     MEASURED = 0
     """Taken at this very point."""
-    INTERPOLATED = 1
+    IMPORTED = 1
+    """The same by another program, read from its files."""
+    INTERPOLATED = 2
     """Between points measured, or at a gamma below the one drafted at."""
-    EXTRAPOLATED = 2
+    EXTRAPOLATED = 3
     """Beyond what was measured."""
-    PREDICTED = 3
+    PREDICTED = 4
     """Computed from a model of the machine, such as its roofline."""
-    ASSUMED = 4
+    ASSUMED = 5
     """Follows from a model nobody checked here: one alpha for every position, one T_verify for every gamma."""
 
     @property

@@ -213,7 +213,7 @@ def _time_column(
 
 
 def _provenance(row: PredictionRow) -> str:
-    """Where a row's numbers come from: measured, interpolated or extrapolated."""
+    """Where a row's numbers come from: measured, imported, interpolated or extrapolated."""
     if row.cost_provenance == row.acceptance_provenance:
         return row.cost_provenance or UNKNOWN
     return f"cost {row.cost_provenance or UNKNOWN}, acceptance {row.acceptance_provenance or UNKNOWN}"

@@ -101,6 +101,8 @@ def other_texts_of(first: Run, second: Run, pair: str, other: str) -> str:
         {replace(row, pair="") for row in prompt_rows(run.path) if row.pair == name}
         for run, name in ((first, pair), (second, other))
     )
+    if not prompts or not others:
+        return "" if prompts == others else f"{(second if prompts else first).path} keeps no prompts"
     return "" if prompts == others else "the prompts differ"
 
 
@@ -265,7 +267,8 @@ def _cell_figures(
     blocks = [block[:, 0] for block in cell.arms["decode"].blocks_as_taken_s.values()]  # its pace is uncertain too
     seed = (config.seed, int(cell.cell.id, 16))
     draws = draw_blocks(len(blocks), config.precision.bootstrap_replicates, seed)
-    plain = cell.cell.batch_size / median_replicates(blocks, draws)
+    taken_s = median_replicates(blocks, draws)
+    plain = cell.cell.batch_size / float(cell.costs.t_decode_s) * (taken_s[0] / taken_s)  # as the answers have it
     estimate, replicates = answers.estimate(*point), drawn.estimate(*as_drawn)
     if estimate is None or replicates is None:
         status, reason = cell.trouble(config.grid.gamma[0])

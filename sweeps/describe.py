@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -17,7 +19,7 @@ from specgauge.sweeps.estimate import (
     over_memory,
     time_estimate,
 )
-from specgauge.sweeps.model_sizes import ModelSize, PairSizes, model_folder, read_sizes, total
+from specgauge.sweeps.model_sizes import ModelSize, PairSizes, has_gpu, model_folder, read_sizes, total
 from specgauge.sweeps.plan import Cell, chains, decoded_tokens, plan_cells, planned_pairs
 from specgauge.sweeps.run.progress import duration_text, size_text
 from specgauge.sweeps.text_table import count, text_table
@@ -195,6 +197,7 @@ def _pair_lines(config: Config, pair: PairConfig, sizes: PairSizes, prompts: int
         f"  target {pair.target.label}: {_model_text(sizes.target, unknown)}",
         f"  draft {pair.draft.label}: {draft}",
     ]
+    lines += _device_lines(config, pair)
     cells = [cell for cell in cells if over_memory(config, sizes, cell) is None]
     if not cells:
         return [*lines, "  not measured: every cell is over limits.memory"]
@@ -208,6 +211,19 @@ def _pair_lines(config: Config, pair: PairConfig, sizes: PairSizes, prompts: int
         *_interleaved_lines(config, pair, sizes),
         *_time_lines(config, pair, sizes, prompts, unknown, [] if any(one.gguf_file for one in models) else absent),
     ]
+
+
+def _device_lines(config: Config, pair: PairConfig) -> list[str]:
+    """Whether a run here would end for want of a CUDA device, where the system's files tell."""
+    if sys.platform != "linux" or has_gpu():
+        return []
+    roles = (("target", pair.target), ("draft", pair.draft))
+    models = [(role, one) for role, one in roles if isinstance(one, ModelConfig)]
+    asked = [f"{role}: device {one.device}" for role, one in models if one.device.startswith("cuda")]
+    asked += ["mode cuda_graph"] if config.mode_of(pair) == "cuda_graph" else []
+    if not asked:
+        return []
+    return [f"  {_listed(asked)}, but no CUDA device is seen here: a run here would refuse this pair"]
 
 
 def _too_long_lines(config: Config, pair: PairConfig, sizes: PairSizes, texts: Sequence[str]) -> list[str]:
@@ -243,9 +259,16 @@ def _time_lines(
     estimate = time_estimate(config, pair, sizes, prompts)
     if estimate is not None:
         validation = f", end to end {duration_text(estimate.validation_s)}" if estimate.validation_s else ""
-        rest_s = estimate.acceptance_s + estimate.validation_s
-        whole, timing = (" to ".join(duration_text(one + more) for one in estimate.timing_s) for more in (rest_s, 0.0))
-        rest = f"acceptance {duration_text(estimate.acceptance_s)}{validation}, besides loading"
+        rest_s = estimate.loading_s + estimate.acceptance_s + estimate.validation_s
+        limit_s = config.limits.run_seconds or math.inf
+        whole, timing = (
+            " to ".join(dict.fromkeys(duration_text(min(one + more, most)) for one in estimate.timing_s))
+            for more, most in ((rest_s, limit_s), (0.0, math.inf))
+        )
+        rest = (
+            f"acceptance {duration_text(estimate.acceptance_s)}{validation}, "
+            f"loading {duration_text(estimate.loading_s)}"
+        )
         return [f"  time (estimate): {whole}: timing {timing}, {rest}; assumed: {estimate.basis}"]
     names = [f"{spec.model} --revision {spec.revision}" if spec.revision else spec.model for spec in absent]
     fetch = "; ".join(f"hf download {name}" for name in dict.fromkeys(names))

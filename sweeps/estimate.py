@@ -16,14 +16,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specgauge.configs.pairs import ModelConfig
 from specgauge.configs.schema import check_context, check_prompt_tokens
 from specgauge.configs.variants import GridPoint
 from specgauge.model.arms import BASELINES, GENERATE, OF_PLAIN, PREFILL_BLOCKS
-from specgauge.sweeps.model_sizes import ModelSize, PairSizes
+from specgauge.sweeps.model_sizes import ModelSize, PairSizes, has_gpu
 from specgauge.sweeps.plan import Cell, chains, decoded_points, decoded_tokens, measured_points, planned_pairs
 from specgauge.sweeps.run.progress import size_text
 
@@ -35,6 +34,8 @@ LOGIT_COPIES = 4
 """Logits, processed logits and both models' probabilities exist at once."""
 PROMPT_TOKENS = 128
 """Tokens a prompt is taken to have, where only its text is known."""
+START_S, READ_BYTES_PER_S = 5.0, 500e6
+"""Python, torch and transformers; a disk and the move to a device."""
 LEAST_SEARCHED = 4
 """γ that a search times at least: the smallest, the best and its neighbours."""
 RECOMMENDED_GAMMAS = 3
@@ -74,12 +75,11 @@ class AssumedMachine:
 
 def assumed_machine(spec: ModelConfig, threads: int | None) -> AssumedMachine:
     """What a model's time is estimated on: a GPU where it is asked for or the driver shows one, else this CPU."""
-    has_gpu = Path("/proc/driver/nvidia/gpus").is_dir()
-    if spec.device.startswith("cuda") or (spec.device == "auto" and has_gpu):
+    if spec.device.startswith("cuda") or (spec.device == "auto" and has_gpu()):
         return AssumedMachine(name="a GPU", bytes_per_s=1e12, flops_per_s=50e12, launch_s=0.5e-3)
     cores = threads or os.cpu_count() or 1
     return AssumedMachine(
-        name=f"{cores} CPU core{'s' if cores > 1 else ''}", bytes_per_s=10e9, flops_per_s=20e9 * cores, launch_s=1e-3
+        name=f"{cores} CPU core{'s' if cores > 1 else ''}", bytes_per_s=10e9, flops_per_s=60e9 * cores, launch_s=0.7e-3
     )
 
 
@@ -156,8 +156,10 @@ def decoded_gammas(config: Config, asked: ValidateConfig) -> tuple[int, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class TimeEstimate:
-    """Seconds for a pair, besides loading."""
+    """Seconds for a pair."""
 
+    loading_s: float
+    """From the command to the first forward, its weights read."""
     timing_s: tuple[float, float]
     """The least, when every arm is known well enough after its least number of blocks, and the most, when none is."""
     acceptance_s: float
@@ -181,7 +183,9 @@ def time_estimate(config: Config, pair: PairConfig, sizes: PairSizes, prompts: i
         _timing_s(config, rows, [p.context for p in own], target_s, draft_s, pair.drafts_with_model)
         for rows, own in groupby(points, key=lambda point: point.batch_size)
     ]
+    weights = sizes.weight_bytes or 0
     return TimeEstimate(
+        loading_s=START_S + weights / READ_BYTES_PER_S,
         timing_s=(sum(least for least, _ in timing), sum(most for _, most in timing)),
         acceptance_s=_acceptance_s(config, prompts, target_s, draft_s),
         validation_s=_validation_s(config, points, prompts, target_s, draft_s),

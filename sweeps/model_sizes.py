@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 Role = Literal["target", "draft"]
 DTYPE_BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
 _STORED = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
+DRIVERS = ("/proc/driver/nvidia/gpus", "/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
 _LAYER = re.compile(r"\.(\d+)\.")
 EMBEDDED = Path(__file__).parent.parent / "bench" / "embedded"
 
@@ -209,8 +210,32 @@ def _number(config: Mapping[str, Any], *names: str) -> int | None:
     return None
 
 
+def is_on_cpu(spec: ModelConfig) -> bool:
+    """Whether a model runs on the CPU, as far as can be told without torch: where no driver shows a GPU."""
+    return spec.device == "cpu" or (spec.device == "auto" and spec.device_map is None and not has_gpu())
+
+
+def has_gpu() -> bool:
+    """Whether a driver that torch's CUDA builds use shows a device: NVIDIA's, AMD's, or that of Windows below Linux."""
+    return any(Path(name).exists() for name in DRIVERS)
+
+
 def _dtype(spec: ModelConfig, inner: Mapping[str, Any], config: Mapping[str, Any], stored: str | None) -> str | None:
-    """The type after loading: the one asked for, else the one config.json names, else the one stored."""
+    """The type after loading: the one asked for, else what is fast on a CPU, else the one config.json names or stores.
+
+    Where a CPU has instructions for bfloat16 it is measured, once the run begins, whether that is the faster one.
+    """
+    from specgauge.bench.cpu_type import bfloat16_instructions
+
+    found = _stored_dtype(spec, inner, config, stored)
+    is_half = found == "float16" or (found == "bfloat16" and bfloat16_instructions() is None)
+    chooses = spec.dtype == "auto" and spec.quantization is None and is_on_cpu(spec)
+    return "float32" if is_half and chooses else found
+
+
+def _stored_dtype(
+    spec: ModelConfig, inner: Mapping[str, Any], config: Mapping[str, Any], stored: str | None
+) -> str | None:
     if spec.dtype != "auto":
         return str(spec.dtype)
     for source in (config, inner):

@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from specgauge.bench import cpu_type
+
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # read when torch and numpy are imported, here and in what tests start
 
 settings.register_profile("specgauge", deadline=None, derandomize=True)
@@ -60,4 +62,12 @@ def no_old_garbage() -> None:
 def no_waiting_for_the_disk() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(os, "fsync", lambda descriptor: None)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_kind_of_cpu() -> Iterator[None]:
+    """What is shown before a run does not depend on the machine of the tests: it has instructions for bfloat16."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(cpu_type, "cpu_flags", lambda: frozenset({"amx_bf16"}))
         yield

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ import torch
 
 from specgauge.bench.cache.cache import capacity_bucket
 from specgauge.bench.decoding.records import Decoded, RoundTimes, RowRound, Text
+from specgauge.bench.device import free_bytes
 from specgauge.bench.models.pair import LoadedModel, LoadedPair
 from specgauge.model.arms import Arm
 from specgauge.model.stats.disturbance import Disturbance
@@ -161,18 +161,3 @@ def cache_bytes(model: LoadedModel, *, batch_size: int, tokens: int) -> int | No
     head_dim = getattr(config, "head_dim", None) or hidden // heads
     numbers = 2 * layers * batch_size * kv_heads * capacity_bucket(tokens) * head_dim
     return int(numbers) * model.model.dtype.itemsize
-
-
-def free_bytes(device: torch.device) -> int | None:
-    """Bytes that may still be taken: on CUDA what the driver and torch's own pool have, on a host what Linux says."""
-    if device.type == "cuda":
-        unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-        return int(torch.cuda.mem_get_info(device)[0]) + unused
-    if device.type != "cpu":
-        return None
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-        (available,) = (int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
-    except (OSError, ValueError):
-        return None
-    return available * 1024

@@ -218,3 +218,23 @@ def _count(keys: list[Any]) -> str:
 
 def _shape(size: Any) -> str:
     return "x".join(str(int(length)) for length in size) or "a scalar"
+
+
+def quantization_options(settings: Mapping[str, Any], name: str) -> Any:
+    """The quantization mapping as the object transformers takes; ValueError when it names no method it knows."""
+    from transformers.quantizers.auto import AUTO_QUANTIZATION_CONFIG_MAPPING, AutoQuantizationConfig
+
+    method = settings.get("quant_method")
+    if method not in AUTO_QUANTIZATION_CONFIG_MAPPING and method != "bitsandbytes":
+        found = "no quant_method" if method is None else f"quant_method {method!r}"
+        raise ValueError(
+            f"{name}: quantization: expected one of {', '.join(sorted(AUTO_QUANTIZATION_CONFIG_MAPPING))}, got {found}"
+        )
+    try:
+        return AutoQuantizationConfig.from_dict(dict(settings))
+    except ImportError as error:
+        raise ValueError(f"{name}: quantization: {one_line(error)}; install what {method} needs") from error
+    except (ValueError, TypeError, KeyError) as error:
+        raise ValueError(
+            f"{name}: quantization: {one_line(error)}; give the settings that transformers' {method} takes"
+        ) from error

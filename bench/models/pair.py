@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -30,6 +30,7 @@ from transformers.utils.peft_utils import find_adapter_config_file
 
 from specgauge.bench.cache.adapter import ATTENTION_NAMES, refuse_cache_that_cannot_roll_back
 from specgauge.bench.cache.cache import RowCache, new_cache
+from specgauge.bench.cpu_type import take_fast_dtype
 from specgauge.bench.device import distinct_devices
 from specgauge.bench.models.agreement import check_static_forward, take_over_attention
 from specgauge.bench.models.files import adapter_fault, name_fault
@@ -37,7 +38,7 @@ from specgauge.bench.models.generation import end_tokens
 from specgauge.bench.models.load_errors import (
     check_config_file,
     check_tokenizer,
-    one_line,
+    quantization_options,
     quiet_loading,
     read_fault,
     refuse_incomplete_weights,
@@ -148,6 +149,12 @@ class LoadedPair:
         return (*found, *(note for said, note in of_draft.items() if said not in of_target))
 
     @property
+    def placement(self) -> str:
+        """Types and devices of its models in words: `float32 on cpu`, or by model where they differ."""
+        found = [f"{str(model.model.dtype).removeprefix('torch.')} on {model.device}" for model in self.models]
+        return found[0] if len(set(found)) == 1 else f"target {found[0]}, draft {found[-1]}"
+
+    @property
     def devices(self) -> tuple[torch.device, ...]:
         """Where its models are, each device once, the target's first."""
         return distinct_devices(model.device for model in self.models)
@@ -219,11 +226,15 @@ def choose_device(device: str, name: str) -> torch.device:
     return chosen
 
 
-def load_model(spec: ModelConfig, *, role: str, name: str, reach: int | None = None) -> LoadedModel:
+def load_model(
+    spec: ModelConfig, *, role: str, name: str, reach: int | None = None, cpu_dtype: str | None = None
+) -> LoadedModel:
     """Load one model and its tokenizer as ``spec`` says; ``role`` is ``target`` or ``draft``.
 
     ``reach`` is the largest number of tokens in a row of the run, by which rotary factors that switch are chosen: those
-    of short texts where it is None.  What shows from the configuration alone is refused before any weight is read.
+    of short texts where it is None.  ``cpu_dtype`` is what is fast on the CPU (`specgauge.bench.cpu_type`), which
+    `dtype: auto` takes there; None takes the type that is stored.  What shows from the configuration alone is refused
+    before any weight is read.
 
     Raises:
         ValueError: it is missing, corrupt, unsupported, or cannot roll back.
@@ -237,6 +248,9 @@ def load_model(spec: ModelConfig, *, role: str, name: str, reach: int | None = N
         switch = fix_rotary_factors(model, reach)
         model.eval()  # parameters stay as loaded: frozen ones make torch's bfloat16 linear 40 × slower on slices (CPU)
         placed = model.device if device is None else device
+        kept_notes: list[Note] = []
+        if spec.dtype == "auto" and placed.type == "cpu" and cpu_dtype is not None and spec.quantization is None:
+            kept_notes = list(take_fast_dtype(model, cpu_dtype, name))
         stray_window = take_over_attention(model, attention, placed, name)
     limit = context_limit(model.config.get_text_config().to_dict(), reach)
     ends, end_notes = end_tokens(model, tokenizer, name)
@@ -247,7 +261,7 @@ def load_model(spec: ModelConfig, *, role: str, name: str, reach: int | None = N
         device=placed,
         max_context=limit,
         eos_token_ids=ends,
-        notes=(*_notes(model, name, stray=stray_window, switch=switch, limit=limit), *end_notes),
+        notes=(*_notes(model, name, stray=stray_window, switch=switch, limit=limit), *end_notes, *kept_notes),
     )
 
 
@@ -295,7 +309,7 @@ def _read(
     check_tokenizer(tokenizer, spec, name)
     options: dict[str, Any] = {"dtype": spec.dtype if spec.dtype == "auto" else getattr(torch, spec.dtype)}
     if spec.quantization is not None:
-        options["quantization_config"] = _quantization(spec.quantization, name)
+        options["quantization_config"] = quantization_options(spec.quantization, name)
     is_quantized = spec.quantization is not None or getattr(config, "quantization_config", None) is not None
     if spec.device_map is not None:
         options["device_map"] = spec.device_map
@@ -310,26 +324,6 @@ def _read(
             model = model.to(device)
     refuse_incomplete_weights(info, model, spec, name)
     return tokenizer, model
-
-
-def _quantization(settings: Mapping[str, Any], name: str) -> Any:
-    """The quantization mapping as the object transformers takes; ValueError when it names no method it knows."""
-    from transformers.quantizers.auto import AUTO_QUANTIZATION_CONFIG_MAPPING, AutoQuantizationConfig
-
-    method = settings.get("quant_method")
-    if method not in AUTO_QUANTIZATION_CONFIG_MAPPING and method != "bitsandbytes":
-        found = "no quant_method" if method is None else f"quant_method {method!r}"
-        raise ValueError(
-            f"{name}: quantization: expected one of {', '.join(sorted(AUTO_QUANTIZATION_CONFIG_MAPPING))}, got {found}"
-        )
-    try:
-        return AutoQuantizationConfig.from_dict(dict(settings))
-    except ImportError as error:
-        raise ValueError(f"{name}: quantization: {one_line(error)}; install what {method} needs") from error
-    except (ValueError, TypeError, KeyError) as error:
-        raise ValueError(
-            f"{name}: quantization: {one_line(error)}; give the settings that transformers' {method} takes"
-        ) from error
 
 
 def check_vocabularies(target: PreTrainedTokenizerBase, draft: PreTrainedTokenizerBase, pair: str) -> None:
@@ -415,20 +409,31 @@ def _cut_config(config: Any, layers: int) -> Any:
     return cut
 
 
-def load_pair(pair: PairConfig, reach: int | None = None) -> LoadedPair:
+def load_pair(
+    pair: PairConfig,
+    reach: int | None = None,
+    *,
+    cpu_dtype: str | None = None,
+    progress: Callable[[], object] | None = None,
+) -> LoadedPair:
     """Load what a pair consists of: lookups load the target alone, first layers are the target's own.
 
-    ``reach`` is as in `load_model`.
+    ``reach`` and ``cpu_dtype`` are as in `load_model`; ``progress`` is told when each model is there.
 
     Raises:
         ValueError: as `load_model`, and where target and draft do not belong together.
     """
-    target = load_model(pair.target, role="target", name=f"pair '{pair.name}' target", reach=reach)
+    options: dict[str, Any] = {"reach": reach, "cpu_dtype": cpu_dtype}
+    target = load_model(pair.target, role="target", name=f"pair '{pair.name}' target", **options)
+    if progress is not None:
+        progress()
     if isinstance(pair.draft, NgramDraft):
         return LoadedPair(name=pair.name, target=target, draft=None, ngram=pair.draft.ngram)
     if isinstance(pair.draft, LayersDraft):
         return LoadedPair(name=pair.name, target=target, draft=first_layers(target, pair.draft.layers))
-    draft = load_model(pair.draft, role="draft", name=f"pair '{pair.name}' draft", reach=reach)
+    draft = load_model(pair.draft, role="draft", name=f"pair '{pair.name}' draft", **options)
+    if progress is not None:
+        progress()
     check_vocabularies(target.tokenizer, draft.tokenizer, pair.name)
     return LoadedPair(name=pair.name, target=target, draft=draft)
 

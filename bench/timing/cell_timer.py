@@ -345,15 +345,17 @@ def measure_cells(
     cells: Sequence[TimingCell],
     *,
     prompts: Sequence[Sequence[int]],
+    batch_sizes: Iterable[int] | None = None,
     clock: Clock | None = None,
     **options: Any,
 ) -> None:
-    """Time every cell of a pair, smallest batch size first; results go to the journal, nothing recorded is repeated.
+    """Time the cells of a pair, smallest batch size first; results go to the journal, nothing recorded is repeated.
 
-    ``prompts`` are token ids, of which rows are made (`timing_rows`); ``options`` are the fields of `CellTimer`.
+    ``prompts`` are token ids, of which rows are made (`timing_rows`); ``batch_sizes`` are those timed now, all of them
+    by default; ``options`` are the fields of `CellTimer`.
 
     Raises:
         ValueError: a context does not fit into the models' limits.
     """
     timer = CellTimer(pair=pair, clock=clock or clock_for(*pair.devices), **options)
-    timer.measure(cells, prompts, sorted({cell.batch_size for cell in cells}))
+    timer.measure(cells, prompts, sorted({cell.batch_size for cell in cells} if batch_sizes is None else batch_sizes))

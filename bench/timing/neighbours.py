@@ -72,7 +72,7 @@ def watched_for_neighbours(work: Callable[[], Result], *, on_cpu: bool) -> tuple
         for one, two in zip(before[:3], after[:3], strict=True)
     )
     counted = Disturbance(
-        threads=torch.get_num_threads(),
+        threads=torch.get_num_threads() if on_cpu else 1,  # which only feeds the device
         wall_s=after[4] - before[4],
         processor_s=after[3] - before[3],
         involuntary_switches=None if switches is None else int(switches),

@@ -154,21 +154,8 @@ def step_parts_s(work: StepWork, deployment: Deployment, efficiency: Efficiency 
     Without fitted efficiencies each is at its peak, and nothing is known of launches.  All devices of a tensor-parallel
     group reduce what each sends over its link.
     """
-    used = efficiency or Efficiency(resident_blocks=None)
-    hardware, precision = deployment.hardware, deployment.precision
-    bandwidth = used.bandwidth_fraction * hardware.bandwidth()
-    imbalance = attention_imbalance(work.attention_blocks, hardware.multiprocessors, used.resident_blocks)
-    matrix_s = work.matrix_flops / (used.flops_fraction * hardware.peak(precision.compute))
-    attention_s = work.attention_flops / (used.flops_fraction * hardware.peak(precision.weights))
-    sent_s = work.sent_bytes / hardware.link() if deployment.tensor_parallel > 1 else np.zeros_like(work.tokens)
-    found = (
-        work.weight_bytes / bandwidth,
-        imbalance * work.kv_bytes / bandwidth,
-        matrix_s + attention_s,
-        work.layers * used.launch_s + work.tokens * used.token_s,
-        sent_s,
-    )
-    return {name: np.asarray(seconds, dtype=np.float64) for name, seconds in zip(PARTS, found, strict=True)}
+    weights, kv, matrix, attention, launch, sent = _seconds(work, deployment, efficiency)
+    return dict(zip(PARTS, (weights, kv, matrix + attention, launch, sent), strict=True))
 
 
 def step_time_s(work: StepWork, deployment: Deployment, efficiency: Efficiency | None = None) -> FloatArray:
@@ -177,18 +164,29 @@ def step_time_s(work: StepWork, deployment: Deployment, efficiency: Efficiency |
     The bound is the longest of memory (weights and cache), arithmetic and link.  Weights that fit in a cache can be
     read faster than memory's peak; then it does not hold.
     """
-    parts = step_parts_s(work, deployment, efficiency)
-    memory_s = parts["weights"] + parts["kv"]
+    weights, kv, matrix, attention, launch, sent = _seconds(work, deployment, efficiency)
     if efficiency is None:
-        return np.asarray(np.maximum.reduce([memory_s, parts["flops"], parts["all_reduce"]]), dtype=np.float64)
-    if efficiency.overlap_exponent == 1.0:
-        return np.asarray(memory_s + parts["flops"] + parts["launch"] + parts["all_reduce"], dtype=np.float64)
-    precision, peak = deployment.precision, efficiency.flops_fraction
-    matrix_s = work.matrix_flops / (peak * deployment.hardware.peak(precision.compute))
-    attention_s = work.attention_flops / (peak * deployment.hardware.peak(precision.weights))
-    combined = _combine(parts["weights"], matrix_s, efficiency.overlap_exponent)
-    combined = combined + _combine(parts["kv"], attention_s, efficiency.overlap_exponent)
-    return np.asarray(combined + parts["launch"] + parts["all_reduce"], dtype=np.float64)
+        return np.asarray(np.maximum.reduce([weights + kv, matrix + attention, sent]), dtype=np.float64)
+    exponent = efficiency.overlap_exponent
+    combined = _combine(weights, matrix, exponent) + _combine(kv, attention, exponent)
+    return np.asarray(launch + combined + sent, dtype=np.float64)
+
+
+def _seconds(work: StepWork, deployment: Deployment, efficiency: Efficiency | None) -> list[FloatArray]:
+    """Weights, cache, matrices, attention, launches and all-reduces, each by itself."""
+    used = efficiency or Efficiency(resident_blocks=None)
+    hardware, precision = deployment.hardware, deployment.precision
+    bandwidth = used.bandwidth_fraction * hardware.bandwidth()
+    imbalance = attention_imbalance(work.attention_blocks, hardware.multiprocessors, used.resident_blocks)
+    found = (
+        work.weight_bytes / bandwidth,
+        imbalance * work.kv_bytes / bandwidth,
+        work.matrix_flops / (used.flops_fraction * hardware.peak(precision.compute)),
+        work.attention_flops / (used.flops_fraction * hardware.peak(precision.weights)),
+        work.layers * used.launch_s + work.tokens * used.token_s,
+        work.sent_bytes / hardware.link() if deployment.tensor_parallel > 1 else np.zeros_like(work.tokens),
+    )
+    return [np.asarray(seconds, dtype=np.float64) for seconds in found]
 
 
 def _combine(memory_s: FloatArray, arithmetic_s: FloatArray, exponent: float) -> FloatArray:

@@ -31,7 +31,7 @@ def counted_acceptance(
 ) -> Acceptance:
     """Ω and A_γ of some γ, (1 + R, G); NaN where neither a count nor one at a larger γ tells."""
     omega, full = (np.full((1 + replicates, len(gammas)), np.nan) for _ in range(2))
-    provenance = np.full(len(gammas), int(Provenance.MEASURED))
+    provenance = np.full(len(gammas), int(Provenance.IMPORTED))
     for index, gamma in enumerate(gammas):
         own = [row for row in rows if row.gamma == gamma]
         larger = sorted({row.gamma for row in rows if row.gamma > gamma and row.accepted_by_position is not None})

@@ -29,7 +29,7 @@ from specgauge.sweeps.analysis.cell_estimate import CellEstimate, SharedCosts, e
 from specgauge.sweeps.analysis.decoded import DecodedCells
 from specgauge.sweeps.analysis.imported_warnings import imported_warnings
 from specgauge.sweeps.analysis.settings import NOTHING_COUNTED, RunSetting, acceptance_reasons, cells_of, run_settings
-from specgauge.sweeps.analysis.timings import REFUSED, CellTimings, collect_timings, timings_of
+from specgauge.sweeps.analysis.timings import REFUSED, UNMEASURED, CellTimings, collect_timings, timings_of
 from specgauge.sweeps.analysis.warnings import (
     acceptance_warnings,
     decision_warnings,
@@ -44,7 +44,7 @@ from specgauge.sweeps.analysis.warnings import (
 )
 from specgauge.sweeps.plan import chains, plan_cells, planned_pairs
 from specgauge.sweeps.store.derived import stands, write_answers
-from specgauge.sweeps.store.outcomes import PairOutcome, read_outcomes
+from specgauge.sweeps.store.outcomes import OUT_OF_TIME, PairOutcome, read_outcomes
 from specgauge.sweeps.store.rows import columns, plain, readable, write_csv
 from specgauge.sweeps.store.rundir import PREDICTIONS, VALIDATION, Run
 from specgauge.sweeps.store.schema import DecodedKey, PredictionRow, RecommendationRow, ValidationRow, WarningRow
@@ -256,7 +256,7 @@ def _row(
             provenance = max(provenance, Provenance.EXTRAPOLATED)
         row["acceptance_provenance"] = provenance.label
     if cell.trouble(gamma)[0] == "ok":
-        row["cost_provenance"] = Provenance.MEASURED.label
+        row["cost_provenance"] = (Provenance.IMPORTED if cell.is_apart else Provenance.MEASURED).label
     if estimate is not None and gamma in estimate.costs.gammas:
         row |= _speedup(estimate, gamma)
     return row
@@ -348,20 +348,25 @@ def _run_warnings(
     yield from met_warnings(analysed.outcomes)
     for pair in planned_pairs(config):
         own = [cell for cell in cells if cell.cell.pair == pair.name]
+        has_time = not analysed.outcomes.get(pair.name, PairOutcome()).left_out
         if analysed.run.is_imported:
             yield from imported_warnings(analysed.run, pair.name, own)
         else:
-            yield from timing_warnings(config, pair.name, own, analysed.decoded.disturbances(pair.name))
+            for row in timing_warnings(config, pair.name, own, analysed.decoded.disturbances(pair.name)):
+                if has_time or row.code != UNMEASURED:  # what there was no time for is told once
+                    yield row
         is_skipped = all(arm.status in ("skipped", REFUSED) for cell in own for arm in cell.arms.values())
         settings = {setting.key.sampling: setting for setting in found if setting.key.pair == pair.name}
         texts = {name: setting.texts for name, setting in settings.items() if setting.texts is not None}
         yield from acceptance_warnings(config, pair.name, texts)
         for name, setting in settings.items():
-            if setting.rounds is None and not is_skipped:  # whose cells tell why
+            if setting.rounds is None and not is_skipped and setting.reason != OUT_OF_TIME:  # whose cells tell why
                 yield WarningRow(
                     code="acceptance_missing",
                     message=f"pair {pair.name}, sampling {name}: no acceptance: {setting.reason}",
-                    remedy="run the same command again; where memory ran out, lower acceptance.batch_size and chunk",
+                    remedy="import files that count them together with these (--guess takes several formats)"
+                    if analysed.run.is_imported
+                    else "run the same command again; where memory ran out, lower acceptance.batch_size and chunk",
                 )
     for setting in found:
         if setting.rounds is not None and setting.rounds.chain_check is not None:
@@ -374,5 +379,5 @@ def _run_warnings(
         (pair, key): why for pair, one in analysed.outcomes.items() for key, why in one.validation_reasons.items()
     }
     yield from decoding_warnings(validation, undecoded)
-    yield from left_out_warnings({pair: ", ".join(one.left_out) for pair, one in analysed.outcomes.items()})
+    yield from left_out_warnings({pair: one.left_out for pair, one in analysed.outcomes.items()})
     yield from decision_warnings(decisions)

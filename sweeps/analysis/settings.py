@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from specgauge.configs.schema import Config, SamplingConfig
 
 NO_TEXTS = "the run is imported: it has counts of rounds, no texts whose positions were recorded"
-NOTHING_COUNTED = "the imported files count no round that drafted; import a run of the engine at this γ beside them"
+NOTHING_COUNTED = "the imported files count no rounds at this γ, nor at a larger one"
 NO_ACCEPTANCE = "acceptance is not recorded yet; run the same command again, it goes on where it stopped"
 
 

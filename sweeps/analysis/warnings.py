@@ -315,15 +315,15 @@ def met_warnings(outcomes: Mapping[str, PairOutcome]) -> Iterator[WarningRow]:
     yield from dict.fromkeys(row for one in outcomes.values() for row in one.warnings)
 
 
-def left_out_warnings(left_out: Mapping[str, str]) -> Iterator[WarningRow]:
+def left_out_warnings(left_out: Mapping[str, Sequence[str]]) -> Iterator[WarningRow]:
     """What there was no time for, by pair, in one line."""
-    left_out = {pair: label for pair, label in left_out.items() if label}
-    if left_out:
-        own = all(label.endswith(f"{VALIDATION_SECONDS})") for label in left_out.values())
+    told = [f"pair {pair}: {', '.join(parts)}" for pair, parts in left_out.items() if parts]
+    if told:
+        own = all(part.endswith(f"{VALIDATION_SECONDS})") for parts in left_out.values() for part in parts)
         remedy = "it goes on where it stopped; or raise limits.run_seconds, or the limit named"
         yield WarningRow(
             code="out_of_time",
-            message=f"no time was left for {'; '.join(f'pair {pair}: {label}' for pair, label in left_out.items())}",
+            message=f"no time was left for {'; '.join(told)}",
             remedy=f"raise {VALIDATION_SECONDS} and run the same command again, which goes on"
             if own
             else f"run the same command again, {remedy}",

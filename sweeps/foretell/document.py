@@ -15,9 +15,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from specgauge.configs.hardware import CalibrationEntry
 from specgauge.model.acceptance.acceptance import Acceptance
+from specgauge.model.acceptance.lookups import mean_verify_s
 from specgauge.model.checks import FloatArray, IntArray, finite_or_none
 from specgauge.model.costs import RoundCosts
 from specgauge.model.decision import OPTIMISTIC, Decision, SpeedupEstimate, estimate_speedup
@@ -78,7 +80,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "confidence": CONFIDENCE,
         "gammas": gammas.tolist(),
         "batch_sizes": batch_sizes,
-        "points": [_point(plan, batch, context) for context in plan.contexts for batch in batch_sizes],
+        "points": [point for context in plan.contexts for point in _points(plan, context, batch_sizes)],
         "contexts": [_context(plan, context) for context in plan.contexts],
         "warnings": _warnings(pair),
     }
@@ -127,17 +129,54 @@ def _calibration(pair: PlannedPair, fitted: CalibrationEntry) -> dict[str, Any]:
     return {**known, "error": None if pair.error is None else pair.error.model_dump(mode="json")}
 
 
-def _point(plan: Plan, batch_size: int, context: int) -> dict[str, Any]:
+def _points(plan: Plan, context: int, batch_sizes: Sequence[int]) -> list[dict[str, Any]]:
+    """Every batch size at one context."""
+    pair, gammas = plan.pair, plan.acceptance.gammas
+    sizes = np.array(batch_sizes)
+    costs = pair.source().costs(sizes, context, gammas)
+    parts = {
+        "decode": _parts(pair, pair.target, sizes, context, [1]),
+        "draft": None if pair.draft is None else _parts(pair, pair.draft, sizes, context, [1]),
+        "verify": _parts(pair, pair.target, sizes, context, gammas + 1),
+    }
+    return [_point(plan, context, size, _row(costs, b), parts, b) for b, size in enumerate(batch_sizes)]
+
+
+def _row(costs: RoundCosts, at: int) -> RoundCosts:
+    """One batch size of (B, G) costs, without leading axes."""
+    catch_up, overhead = costs.t_draft_catch_up_s, costs.t_overhead_s
+    return replace(
+        costs,
+        t_decode_s=costs.t_decode_s[at],
+        t_draft_total_s=costs.t_draft_total_s[at],
+        t_verify_s=costs.t_verify_s[at],
+        t_draft_catch_up_s=None if catch_up is None else catch_up[at],
+        t_overhead_s=None if overhead is None else overhead[at],
+        provenance=costs.provenance[at],
+    )
+
+
+def _point(
+    plan: Plan,
+    context: int,
+    batch_size: int,
+    costs: RoundCosts,
+    parts: Mapping[str, Mapping[str, FloatArray] | None],
+    row: int,
+) -> dict[str, Any]:
     pair, acceptance = plan.pair, plan.acceptance
-    costs = pair.source().costs(batch_size, context, acceptance.gammas)
     drawn, rows = _with_replicates(costs, acceptance, pair)
+    drawn = _verifying(drawn, rows, batch_size)
+    costs = _verifying(costs, acceptance.estimate, batch_size)
     estimate = estimate_speedup(drawn, rows, batch_size=batch_size, confidence=CONFIDENCE, max_itl_s=plan.max_itl_s)
-    allowed = within_limits(round_times_s(costs, acceptance.estimate, batch_size=batch_size), plan.max_itl_s)
+    round_s = round_times_s(costs, acceptance.estimate, batch_size=batch_size)
+    allowed = within_limits(round_s, plan.max_itl_s)
     (step,) = gamma_schedule([batch_size], costs.gammas, [estimate.speedup], [allowed])
     best = estimate.best_gamma
     at = int(np.argmax(costs.gammas == best)) if best else 0
     errors, covered = pair.time_errors, _is_calibrated(pair, batch_size, context, int(costs.gammas[at]))
     low_s, high_s = (None, None) if errors is None else errors.interval_s(float(costs.t_decode_s), CONFIDENCE)
+    columns = {"decode": 0, "draft": 0, "verify": at}
     return {
         "batch_size": batch_size,
         "context": context,
@@ -152,14 +191,27 @@ def _point(plan: Plan, batch_size: int, context: int) -> dict[str, Any]:
         "t_decode_low_s": low_s,
         "t_decode_high_s": high_s,
         "t_draft_catch_up_s": None if costs.t_draft_catch_up_s is None else float(costs.t_draft_catch_up_s),
-        "t_overhead_s": None if costs.t_overhead_s is None else float(np.ravel(costs.t_overhead_s)[0]),
-        "by_gamma": _by_gamma(costs, acceptance.estimate, estimate, allowed.tolist(), batch_size),
+        "t_overhead_s": None if costs.t_overhead_s is None else float(costs.t_overhead_s[0]),
+        "by_gamma": _by_gamma(costs, acceptance.estimate, estimate, allowed.tolist(), round_s),
         "parts": {
-            "decode": _parts(pair, pair.target, batch_size, context, 1),
-            "draft": None if pair.draft is None else _parts(pair, pair.draft, batch_size, context, 1),
-            "verify": _parts(pair, pair.target, batch_size, context, int(costs.gammas[at]) + 1),
+            name: None
+            if seconds is None
+            else _bound({part: float(s[row, columns[name]]) for part, s in seconds.items()})
+            for name, seconds in parts.items()
         },
     }
+
+
+def _verifying(costs: RoundCosts, acceptance: Acceptance, batch_size: int) -> RoundCosts:
+    """The costs with the verification that rounds take on average, where a lookup may find fewer than gamma drafts."""
+    shares = acceptance.draft_count_distribution
+    if shares is None:
+        return costs
+    rows = np.atleast_2d(costs.t_verify_s)
+    drawn = replace(costs, t_decode_s=np.atleast_1d(costs.t_decode_s), t_verify_s=rows)
+    every = np.broadcast_to(shares, (rows.shape[0], *shares.shape[-2:]))
+    verify_s = mean_verify_s(drawn, every, batch_size=batch_size)
+    return replace(costs, t_verify_s=verify_s.reshape(costs.t_verify_s.shape))
 
 
 def _with_replicates(costs: RoundCosts, acceptance: Acceptance, pair: PlannedPair) -> tuple[RoundCosts, Acceptance]:
@@ -167,16 +219,15 @@ def _with_replicates(costs: RoundCosts, acceptance: Acceptance, pair: PlannedPai
     errors = pair.time_errors
     if errors is None:
         return costs, acceptance.estimate
-    recorded = acceptance.tokens_per_round.ndim > 1
-    if not recorded:
-        return errors.replicates(costs), acceptance
-    return errors.replicates(costs, acceptance.tokens_per_round.shape[0] - 1), acceptance
+    drawn = acceptance.tokens_per_round.shape[0] - 1 if acceptance.tokens_per_round.ndim > 1 else 0
+    if not drawn:
+        return errors.replicates(costs), acceptance.estimate
+    return errors.replicates(costs, drawn), acceptance
 
 
 def _by_gamma(
-    costs: RoundCosts, acceptance: Acceptance, estimate: SpeedupEstimate, allowed: list[bool], batch_size: int
+    costs: RoundCosts, acceptance: Acceptance, estimate: SpeedupEstimate, allowed: list[bool], round_s: FloatArray
 ) -> list[dict[str, Any]]:
-    round_s = round_times_s(costs, acceptance, batch_size=batch_size)
     return [
         {
             "gamma": int(gamma),
@@ -222,9 +273,15 @@ def _is_calibrated(pair: PlannedPair, batch_size: int, context: int, gamma: int)
     return within and pair.target.tensor_parallel in fitted.tensor_parallel
 
 
-def _parts(pair: PlannedPair, model: Deployment, batch_size: int, context: int, tokens: int) -> dict[str, Any]:
-    work = step_work(model, batch_size=batch_size, context=context, tokens=tokens)
-    seconds = {name: float(value) for name, value in step_parts_s(work, model, pair.efficiency).items()}
+def _parts(
+    pair: PlannedPair, model: Deployment, sizes: IntArray, context: int, tokens: ArrayLike
+) -> dict[str, FloatArray]:
+    """Seconds of a step by what takes them, (B, T) at B batch sizes and T numbers of tokens."""
+    work = step_work(model, batch_size=sizes[:, np.newaxis], context=context, tokens=tokens)
+    return step_parts_s(work, model, pair.efficiency)
+
+
+def _bound(seconds: dict[str, float]) -> dict[str, Any]:
     return {"bound": max(seconds, key=lambda name: seconds[name]), **seconds}
 
 
@@ -261,6 +318,9 @@ def _context(plan: Plan, context: int) -> dict[str, Any]:
 def _answers(plan: Plan, context: int, sizes: IntArray) -> dict[str, Any]:
     acceptance = plan.acceptance.estimate
     costs = plan.pair.source().costs(sizes, context, acceptance.gammas)
+    if acceptance.draft_count_distribution is not None:
+        each = [_verifying(_row(costs, b), acceptance, size).t_verify_s for b, size in enumerate(sizes.tolist())]
+        costs = replace(costs, t_verify_s=np.stack(each))
     values = speedups(costs, acceptance, batch_size=sizes)
     allowed = within_limits(round_times_s(costs, acceptance, batch_size=sizes), plan.max_itl_s)
     best = np.where(allowed, values, 0.0).max(axis=-1)
@@ -280,6 +340,11 @@ def _warnings(pair: PlannedPair) -> list[str]:
         sizes = sorted((pair.target.architecture.vocab_size, pair.draft.architecture.vocab_size))
         if sizes[1] > sizes[0] * (1 + _VOCABULARIES_DIFFER):
             found.append(f"vocabularies of {sizes[0]} and {sizes[1]} tokens: a draft must have its target's tokenizer")
+    if fitted is not None:
+        found.append(
+            f"launch cost ({fitted.launch_s * 1e6:.0f} µs a layer) and epsilon are those of the software that was "
+            "measured; another has its own: calibrate with its times, or leave them out (--uncalibrated)"
+        )
     if fitted is not None and fitted.not_identified:
         found.append(f"the calibration's steps do not identify {' and '.join(fitted.not_identified)}")
     return found

@@ -136,6 +136,8 @@ def planned_pair(
         if devices == 1 or "tensor parallel" not in str(error):
             raise
         raise ValueError(f"{error}; a draft can also be copied to every device (draft tensor parallel 1)") from error
+    if kind == "model" and drafting.architecture.shares_embedding:
+        kind = "eagle3"
     if draft_window is not None:
         drafting = windowed(drafting, draft_window)
     return PlannedPair(target=on_machine, draft=drafting, draft_kind=kind, entry=entry)

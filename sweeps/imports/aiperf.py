@@ -9,6 +9,7 @@ Warm-up, cancelled and failed requests are left out. Requests without spec_decod
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -33,6 +34,7 @@ def read_records(paths: Sequence[Path], given: Given) -> Imported:
         records = [record for record in json_records(path) if _is_served(record)]
         if not records:
             raise ValueError(f"{path}: expected records of requests that were served, got none")
+        _refuse_twice(path, records)
         gamma = given.of("gamma", index, len(paths))
         found = runs_of(str(path), [_request(record, gamma) for record in records])
         if len(found) > 1 and found[0].gamma == 0:
@@ -41,6 +43,14 @@ def read_records(paths: Sequence[Path], given: Given) -> Imported:
         runs += found
         release = release or next(filter(None, map(_engine, records)), None)
     return Imported(runs=located(runs, given), release=release)
+
+
+def _refuse_twice(path: Path, records: Sequence[Record]) -> None:
+    metadata = [found for record in records if (found := record.maybe_record("metadata")) is not None]
+    ids = Counter(name for one in metadata if (name := one.maybe_text("x_request_id")) is not None)
+    for name, times in ids.most_common(1):
+        if times > 1:
+            raise ValueError(f"{path}: expected every request once, got x_request_id {name!r} {times} times")
 
 
 def _is_served(record: Record) -> bool:

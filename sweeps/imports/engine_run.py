@@ -71,6 +71,17 @@ class Imported:
     notes: tuple[WarningRow, ...] = ()
 
 
+def joined(parts: Sequence[Imported]) -> Imported:
+    """What files of several formats hold of one pair; names are those of the first that has any."""
+    return Imported(
+        runs=tuple(run for part in parts for run in part.runs),
+        target=next((part.target for part in parts if part.target), None),
+        draft=next((part.draft for part in parts if part.draft), None),
+        release=next((part.release for part in parts if part.release), None),
+        notes=tuple(note for part in parts for note in part.notes),
+    )
+
+
 @dataclass(frozen=True, kw_only=True)
 class Given:
     """What a person says beside the files: one value for all their runs, or one for each run in order; () is unsaid."""

@@ -143,20 +143,17 @@ def find_format(name: str) -> Format:
     raise ValueError(f"format: expected one of {', '.join(names)}, got {name!r}{did_you_mean(name, names)}")
 
 
-def guess(paths: Sequence[Path]) -> Format:
-    """The one format that all files are of.
+def guess(paths: Sequence[Path]) -> dict[Format, list[Path]]:
+    """The files by the formats that they are of, in the order given.
 
     Raises:
-        ValueError: a file of no format known, or files of several.
+        ValueError: a file of no format known.
         OSError: a file is missing or cannot be read.
     """
-    found = [_guessed(path) for path in paths]
-    for path, form in zip(paths, found, strict=True):
-        if form is not found[0]:
-            raise ValueError(
-                f"{path}: expected {found[0].name} as {paths[0]} is, got {form.name}; import one format at once"
-            )
-    return found[0]
+    found: dict[Format, list[Path]] = {}
+    for path in paths:
+        found.setdefault(_guessed(path), []).append(path)
+    return found
 
 
 def _guessed(path: Path) -> Format:

@@ -19,6 +19,8 @@ from specgauge.sweeps.imports.files import Record, json_records
 
 _DRAFTS = "spec_decode_num_drafts"
 _RATES = "spec_decode_per_position_acceptance_rates"
+_PLAIN = 0.95
+"""Chunks for each token under which nobody decoded plainly."""
 _NEAR = 0.02
 """What a count made of a rate may miss a whole number by."""
 
@@ -72,9 +74,15 @@ def _run(record: Record, gamma: int | None) -> EngineRun:
     decode_s = latency_s - completed * record.number("mean_ttft_ms") / 1e3
     if decode_s <= 0:
         raise ValueError(f"{record.where}: expected mean_e2el_ms above mean_ttft_ms, got no time between")
-    told = _gamma(record)
-    gamma = told if gamma is None else gamma
-    rounds = later if gamma == 0 else max(_chunks(record, completed, decode_s), _drafts(record))
+    chunks = _chunks(record, completed, decode_s)
+    if gamma is None:
+        gamma = _gamma(record)
+        if not gamma and 0 < chunks < _PLAIN * later:
+            raise ValueError(
+                f"{record.where}: expected a chunk a token of plain decoding, or the counts of speculation, got "
+                f"{chunks} chunks for {later} tokens: a release of vLLM without {_DRAFTS}? give --gamma 0 if plain"
+            )
+    rounds = later if gamma == 0 else max(chunks, _drafts(record))
     if gamma and rounds < 1:
         raise ValueError(f"{record.where}: expected rounds that drafted at gamma {gamma}, got none")
     return EngineRun(

@@ -93,6 +93,11 @@ def _run(between: Between, gamma: int | None, notes: list[WarningRow], *, is_siz
 
 def _gamma(between: Between) -> int:
     drafts, drafted = between.whole(_DRAFTS), between.whole("vllm:spec_decode_num_draft_tokens")
+    if not drafts and drafted:
+        raise ValueError(
+            f"{between.where}: expected {_DRAFTS} beside {drafted} draft tokens, got none: a release of vLLM without "
+            "it (its V0 engine)"
+        )
     if not drafts:
         return 0
     if drafted % drafts:

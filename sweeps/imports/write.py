@@ -52,8 +52,12 @@ class Names:
     temperature: float | None = None
 
 
-def write_import(out: Path, form: Format, files: Sequence[Path], imported: Imported, names: Names) -> Predictions:
+def write_import(
+    out: Path, forms: Sequence[Format], files: Sequence[Path], imported: Imported, names: Names
+) -> Predictions:
     """Write the run directory `out`, which must not exist or be empty, and what follows from it.
+
+    forms: those of the files, the first of which names the pair where nothing else does.
 
     Raises:
         ValueError: `out` holds something, the same run twice, or counts that no chain of drafts can have.
@@ -63,16 +67,15 @@ def write_import(out: Path, form: Format, files: Sequence[Path], imported: Impor
         raise ValueError(f"{out}: expected a new directory, got one that holds something; give another --out")
     _refuse_twice(imported.runs)
     runs, notes = _placed(imported)
-    runs = [
-        replace(run, pair=_name(run.pair or names.pair or form.engine), sampling=_sampling(run, names)) for run in runs
-    ]
+    engine = forms[0].engine
+    runs = [replace(run, pair=_name(run.pair or names.pair or engine), sampling=_sampling(run, names)) for run in runs]
     config = _config(out, runs, imported, names)
     rows = [row for run in runs for row in _count_rows(run)]
     unfinished = out.with_name(f".{out.name}.import-{os.getpid()}")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         with OpenRun(unfinished, config, fresh=False) as run:
-            run.check_environment(_environment(form, files, imported, names, notes))
+            run.check_environment(_environment(forms, files, imported, names, notes))
             for line in _lines(config, runs):
                 run.journal.append(line)
             if rows:
@@ -265,12 +268,12 @@ def _chains(cells: Iterable[Cell], runs: Sequence[EngineRun]) -> Iterator[dict[s
 
 
 def _environment(
-    form: Format, files: Sequence[Path], imported: Imported, names: Names, notes: Iterable[WarningRow]
+    forms: Sequence[Format], files: Sequence[Path], imported: Imported, names: Names, notes: Iterable[WarningRow]
 ) -> Mapping[str, Any]:
     return {
         "provenance": IMPORTED,
-        "format": form.name,
-        "engine": form.engine,
+        "format": ", ".join(form.name for form in forms),
+        "engine": ", ".join(dict.fromkeys(form.engine for form in forms)),
         "release": imported.release,
         "temperature": names.temperature,
         "files": [

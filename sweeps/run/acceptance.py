@@ -26,7 +26,8 @@ from specgauge.model.settings import Setting
 from specgauge.sweeps.model_sizes import model_folder
 from specgauge.sweeps.plan import reach, settings_of
 from specgauge.sweeps.run.budget import ACCEPTANCE_SHARE, WRITING_SHARE, Deadline
-from specgauge.sweeps.run.session import OUT_OF_TIME, Session
+from specgauge.sweeps.run.session import Session
+from specgauge.sweeps.store.outcomes import OUT_OF_TIME
 from specgauge.sweeps.store.rundir import ROLLOUTS, acceptance_path
 from specgauge.sweeps.store.tables import add_acceptance, add_rollouts, has_rollouts, recorded_numbers, texts_left_out
 
@@ -75,7 +76,9 @@ class Recording:
         missing, name = self._missing(), f"pair {self._pair.name!r}"
         if not missing:
             return
-        load = partial(load_model, reach=reach(self._config, self._pair.name))
+        load = partial(
+            load_model, reach=reach(self._config, self._pair.name), cpu_dtype=self._session.cpu_dtype.get("dtype")
+        )
         load_target = partial(load, self._pair.target, role="target", name=f"{name} target")
         load_draft = partial(load, spec, role="draft", name=f"{name} draft")
 

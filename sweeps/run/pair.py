@@ -22,10 +22,10 @@ from specgauge.sweeps.plan import chains, reach, settings_of
 from specgauge.sweeps.run.acceptance import Recording
 from specgauge.sweeps.run.budget import TIMING_SHARE, timing_left_s
 from specgauge.sweeps.run.progress import Limits
-from specgauge.sweeps.run.session import ALL_TOO_LARGE, OUT_OF_TIME, Session
+from specgauge.sweeps.run.session import ALL_TOO_LARGE, Session
 from specgauge.sweeps.run.timing import BlockLog, OutOfTimeError, search_objectives
 from specgauge.sweeps.run.validation import Validation
-from specgauge.sweeps.store.outcomes import ALL_MISSING, PairOutcome
+from specgauge.sweeps.store.outcomes import ALL_MISSING, OUT_OF_TIME, PairOutcome
 from specgauge.sweeps.store.rundir import ENVIRONMENT, Run, read_environment
 
 if TYPE_CHECKING:
@@ -101,18 +101,29 @@ class PairRun:
         from specgauge.bench.models.generation import generation_notes
         from specgauge.bench.models.pair import load_pair, pair_in_mode
 
-        self.session.stage(f"loading {self.pair.name}", total=1)
+        self.session.stage(f"loading {self.pair.name}", total=2 if isinstance(self.pair.draft, ModelConfig) else 1)
         loaded: list[LoadedPair] = []
-        mode = self.config.mode_of(self.pair)
-        failure = self.session.guard(
-            lambda: loaded.append(pair_in_mode(load_pair(self.pair, reach(self.config, self.pair.name)), mode))
-        )
+        mode, choice = self.config.mode_of(self.pair), self.session.cpu_dtype
+
+        def load() -> None:
+            pair = load_pair(
+                self.pair,
+                reach(self.config, self.pair.name),
+                cpu_dtype=choice.get("dtype"),
+                progress=self.progress.advance,
+            )
+            loaded.append(pair_in_mode(pair, mode))
+
+        failure = self.session.guard(load)
         if failure is not None:
             status, reason = failure
             self.log.give_up(self.session.cells, status, f"loading: {reason}")
             self.recording.give_up(f"{status}: loading: {reason}")
             return None
-        self.progress.advance()
+        specs = [self.pair.target, self.pair.draft]
+        is_chosen = any(isinstance(one, ModelConfig) and one.dtype == "auto" for one in specs)
+        why = f", dtype: auto; {choice['why']}" if is_chosen and choice and "cpu" in loaded[0].placement else ""
+        self.progress.say(f"{self.pair.name}: {loaded[0].placement} ({mode}{why})")
         limits = {model.name: model.max_context for model in loaded[0].models}
         self.session.prompts.fit(limits, loaded[0].target.eos_token_ids)
         self.session.note(*loaded[0].notes)
@@ -175,10 +186,14 @@ class PairRun:
             "seed": self.config.seed,
             "progress": lambda _arm: self.progress.advance(),
         }
+        if not self.config.grid.is_searched:
+            sizes = sorted({cell.batch_size for cell in cells})
+            for batch_size, own in zip(sizes, self.log.until.shares(len(sizes)), strict=True):
+                self.log.until = own
+                with suppress(OutOfTimeError):
+                    measure_cells(loaded, cells, batch_sizes=[batch_size], **options)
+            return
         with suppress(OutOfTimeError):
-            if not self.config.grid.is_searched:
-                measure_cells(loaded, cells, **options)
-                return
             from specgauge.bench.timing.adaptive import measure_adaptively
 
             questions = search_objectives(Run.open(self.session.run.path), self.pair.name, self.session.fitting)
@@ -194,13 +209,20 @@ class PairRun:
 
 
 def prepare_machine(run: Path, threads: int | None) -> Mapping[str, Any]:
-    """Set torch's threads, those of the run where it goes on, and return the environment that is measured in.
+    """Set torch's threads, and choose what `dtype: auto` is on the CPU; both as they are in a run that goes on.
+
+    Returns the environment that is measured in.
 
     Raises:
         ValueError: the run's environment.json is damaged.
     """
+    from specgauge.bench.cpu_type import fast_dtype
     from specgauge.bench.environment import collect_environment, use_threads
 
-    path = run / ENVIRONMENT
-    timed_s = use_threads(threads, read_environment(path) if path.exists() else None)
-    return {**collect_environment(), "threads_timed_s": {str(number): value for number, value in timed_s.items()}}
+    recorded = read_environment(run / ENVIRONMENT) if (run / ENVIRONMENT).exists() else None
+    timed_s = use_threads(threads, recorded)
+    return {
+        **collect_environment(),
+        "threads_timed_s": {str(number): value for number, value in timed_s.items()},
+        "cpu_dtype": fast_dtype() if recorded is None else recorded.get("cpu_dtype"),
+    }

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from specgauge.configs.schema import check_prompt_tokens
@@ -17,13 +18,13 @@ from specgauge.model.arms import arm_names
 from specgauge.sweeps.estimate import over_memory
 from specgauge.sweeps.model_sizes import read_pair_sizes
 from specgauge.sweeps.plan import Cell, plan_cells
-from specgauge.sweeps.run.budget import RUN_SECONDS, Deadline
+from specgauge.sweeps.run.budget import Deadline
 from specgauge.sweeps.run.progress import Progress
 from specgauge.sweeps.store.checkpoint import Checkpoint, Kind, Label
 from specgauge.sweeps.store.files import StorageError, write_text_atomically
 from specgauge.sweeps.store.outcomes import PairOutcome, read_outcomes
 from specgauge.sweeps.store.rows import json_line
-from specgauge.sweeps.store.rundir import PROMPTS, prompt_rows
+from specgauge.sweeps.store.rundir import ENVIRONMENT, PROMPTS, prompt_rows, read_environment
 from specgauge.sweeps.store.schema import PromptRow, WarningRow
 from specgauge.sweeps.store.writer import OpenRun
 
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from specgauge.bench.timing.blocks import Status
     from specgauge.configs.pairs import PairConfig
 
-OUT_OF_TIME = f"left out: {RUN_SECONDS} is spent"
 ALL_TOO_LARGE = "skipped: every cell is over limits.memory"
 
 
@@ -143,6 +143,12 @@ class Session:
         self.before = read_outcomes(run.path).get(pair.name, PairOutcome())
         """What the last run found."""
         self._too_large: set[str] = set()
+
+    @cached_property
+    def cpu_dtype(self) -> dict[str, Any]:
+        """What `dtype: auto` is on the CPU in this run, and why; empty where it is the type that is stored."""
+        path = self.run.path / ENVIRONMENT
+        return (read_environment(path).get("cpu_dtype") if path.exists() else None) or {}
 
     def stage(self, stage: str, total: int) -> None:
         """A stage of `total` steps begins: shown, and marked in case the process dies in it."""

@@ -19,6 +19,8 @@ from specgauge.sweeps.store.rows import RUN_AGAIN, plain, read_mapping, row_of, 
 from specgauge.sweeps.store.rundir import OUTCOMES
 from specgauge.sweeps.store.schema import EXACT, Flag, Text, WarningRow
 
+OUT_OF_TIME = "left out: limits.run_seconds is spent"
+"""Why a sampling setting has no acceptance, where there was no time for any."""
 ALL_MISSING = "whatever was missing"
 """What is left out of a pair that was not begun."""
 

@@ -228,5 +228,8 @@ def _refuse_what_is_no_run(path: Path) -> None:
             raise ValueError(f"{path}: no such run; did you mean {folder / near[0]}?")
         there = f"; runs in {folder}: {', '.join(siblings)}" if siblings else ""
         raise ValueError(f"{path}: no such run{there}; make one with `specgauge run`")
-    if not (path / CONFIG).exists():
-        raise ValueError(f"{path}: not a run directory: it has no {CONFIG}; make one with `specgauge run`")
+    if (path / CONFIG).exists():
+        return
+    if (path / CELLS).is_file() and not (path / CELLS).stat().st_size:
+        raise ValueError(f"{path}: stopped before anything was measured; run the same command again")
+    raise ValueError(f"{path}: not a run directory: it has no {CONFIG}; make one with `specgauge run`")

@@ -46,8 +46,6 @@ from specgauge.model.policies.stopping import SvipPolicy
 from specgauge.reports import records
 from specgauge.sweeps.analysis import predictions
 from specgauge.sweeps.analysis.predictions import AnalysedRun, predict_run, recommended_gammas
-from specgauge.sweeps.answer_table import print_answer
-from specgauge.sweeps.recommend import recommend
 from specgauge.sweeps.run.runner import tell_altered
 from specgauge.sweeps.store import derived
 from specgauge.sweeps.store.rows import json_line
@@ -145,25 +143,21 @@ def _first_point(run: Path) -> list[str]:
     return ["--sampling", config.sampling[0].name, *point]
 
 
-def resume(run: Path, whole: Path) -> int:
+def resume(copy: Path, whole: Path) -> int:
     """What `run` reads and writes of a run, whose user's configuration and machine are those of `whole`, but for
-    measuring; on a copy."""
+    measuring."""
     config, environment = Run.open(whole).config, Run.open(whole).environment
-    with tempfile.TemporaryDirectory() as folder:
-        copy = Path(shutil.copytree(run, Path(folder) / "run"))
-        try:
-            tell_altered(copy, print)
-            with OpenRun(copy, config, fresh=False) as opened:
-                opened.check_environment(environment)
-                opened.journal.done("cell", "decode", 0)
-                DecodedLog(copy)
-                prompt_rows(copy)
-                recommended_gammas(Run.open(copy), config.pairs[0].name)
-            made = Run.open(copy)
-            predict_run(made)
-            print_answer(recommend(made))
-        except BaseException as error:
-            return tell(error, debug=False)
+    try:
+        tell_altered(copy, print)
+        with OpenRun(copy, config, fresh=False) as opened:
+            opened.check_environment(environment)
+            opened.journal.done("cell", "decode", 0)
+            DecodedLog(copy)
+            prompt_rows(copy)
+            recommended_gammas(Run.open(copy), config.pairs[0].name)
+        print(predict_run(Run.open(copy)).recommendations)
+    except BaseException as error:
+        return tell(error, debug=False)
     return DONE
 
 
@@ -195,23 +189,30 @@ class Reading:
         return self._name in found
 
 
-Listen = Callable[[], Reading]
-"""Forgets what was derived and listens to whether a mutated file is read."""
+Listen = Callable[[Path | None], Reading]
+"""Forgets what was derived and listens to whether the mutated file is read, of the run or of the copy given."""
 
 
 def answer(arguments: list[str], pages: Sequence[Path], listen: Listen | None = None) -> Answer:
     """Run a command line in this process, which ends after ALARM_S or BLOCKED_S."""
+    if arguments[0] != RESUME:
+        return _answer(lambda: command_line(arguments), pages, None if listen is None else listen(None))
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(shutil.copytree(arguments[1], Path(folder) / "run"))
+        return _answer(lambda: resume(copy, Path(arguments[2])), pages, None if listen is None else listen(copy))
+
+
+def _answer(command: Callable[[], int], pages: Sequence[Path], reading: Reading | None) -> Answer:
     for page in pages:
         page.unlink(missing_ok=True)
     fault, code = "", -1
-    reading = None if listen is None else listen()
     for alarm in (signal.SIGALRM, signal.SIGPROF):  # they end this process, whatever it is in
         signal.signal(alarm, signal.SIG_DFL)
     began_s = time.process_time()
     signal.setitimer(signal.ITIMER_PROF, ALARM_S)
     signal.setitimer(signal.ITIMER_REAL, BLOCKED_S)
     with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as errors:
-        code = resume(*map(Path, arguments[1:])) if arguments[0] == RESUME else command_line(arguments)
+        code = command()
     for timer in (signal.ITIMER_PROF, signal.ITIMER_REAL):
         signal.setitimer(timer, 0)
     seconds = time.process_time() - began_s
@@ -429,14 +430,14 @@ def main(arguments: Sequence[str]) -> int:
         files = sorted(_name(path) for path in run.rglob("*") if path.is_file())
         wanted = arguments[2:] or [one for one in files if one != REPORT]
 
-        def listener(file: Path) -> Listen:
-            def listen() -> Reading:
+        def listener(name: str) -> Listen:
+            def listen(copy: Path | None) -> Reading:
                 forget(run)
-                return Reading(file)
+                return Reading((copy or run) / name)
 
             return listen
 
-        found_counts = [count_mutations(lines, usual, run / name, count, listener(run / name)) for name in wanted]
+        found_counts = [count_mutations(lines, usual, run / name, count, listener(name)) for name in wanted]
     total: Counter[str] = sum(found_counts, Counter())
     print(f"all: {count * len(wanted)} mutations, {_text(total)}")
     return int(any(total[fault] for fault in FAULTS))

@@ -12,7 +12,18 @@ from specgauge.cli.main import main
 from specgauge.sweeps.imports.formats import FORMATS
 from specgauge.sweeps.store.derived import doubts, stands
 from specgauge.sweeps.store.rundir import Run
-from tests.sweeps.imports.engines import MADE, bench_result, scrape, sweep_folder, table_file, written
+from tests.sweeps.imports.engines import (
+    MADE,
+    bench_result,
+    llama_answers,
+    omega,
+    scrape,
+    sweep_folder,
+    t_round_s,
+    table_file,
+    written,
+)
+from tests.sweeps.imports.test_tools import llama_bench
 
 
 def files_of(folder: Path) -> dict[str, list[Path]]:
@@ -76,10 +87,6 @@ Broken = Callable[[Path], list[Path]]
 def truncated(folder: Path) -> list[Path]:
     text = json.dumps(bench_result(8, 2))
     return [written(folder / "cut.json", text[: len(text) // 2])]
-
-
-def several(folder: Path) -> list[Path]:
-    return [*files_of(folder)["vllm-bench"], *table_file(folder)]
 
 
 def copied(folder: Path) -> list[Path]:
@@ -206,9 +213,21 @@ def test_an_empty_out_is_filled(tmp_path: Path) -> None:
     assert Run.open(tmp_path / "out").is_imported
 
 
-def test_files_of_several_formats_are_not_guessed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["import", "--guess", *map(str, several(tmp_path))]) == 2
-    assert "expected vllm-bench as" in capsys.readouterr().err
+def test_files_of_several_formats_go_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    parts = [llama_bench("big", 8e9, 0, 64, 64 * 20_000_000), llama_bench("small", 1e9, 0, 64, 64 * 1_000_000)]
+    parts += [llama_bench("big", 8e9, gamma + 1, 0, 21_000_000 + 500_000 * gamma) for gamma in (1, 2, 3)]
+    answers = llama_answers(1, 3, 1.0)
+    files = [written(tmp_path / "bench.json", parts), written(tmp_path / "answers.json", answers)]
+    assert main(["import", "--guess", *map(str, files), "--context", "512", "--out", str(tmp_path / "run")]) == 0
+    assert capsys.readouterr().out.startswith("llama-bench: ")
+    run = Run.open(tmp_path / "run")
+    assert run.environment["format"] == "llama-bench, llama-server"
+    (entry,) = run.recommendations()
+    assert entry["t_decode_s"] == pytest.approx(0.02)
+    assert entry["speedup"]["value"] == pytest.approx(omega(3) * 0.02 / t_round_s(1, 3), rel=0.01)
+
+
+def test_a_file_of_no_format_is_not_guessed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["import", "--guess", str(written(tmp_path / "notes.txt", "hello"))]) == 2
     assert "got none that begins like one; name its format" in capsys.readouterr().err
 

@@ -103,6 +103,10 @@ VALUES: Cases = {
         "6 pairs[0].target.gguf_file refused",
     ),
     "two placements": (TARGET % "device: cpu, device_map: auto", "3 pairs[0].target.device refused"),
+    "chains without both models": (
+        "acceptance:\n  sequential: true\n  rollouts: 2\n",
+        "6 acceptance.rollouts refused",
+    ),
     "format of embedded prompts": ("workload:\n  format: sharegpt\n", "5 workload.format refused"),
     "number of many digits": ("seed: " + "9" * 5000 + "\n", "4 seed unreadable"),
 }

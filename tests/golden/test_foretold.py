@@ -11,14 +11,17 @@ from typing import Any
 import numpy as np
 import pytest
 
+from specgauge.cli.calibrate import read_groups
 from specgauge.model.acceptance.profiles import profile_from_tokens_per_round
+from specgauge.model.roofline.calibration import compare, fit_efficiency
+from specgauge.model.roofline.step_time import step_time_s
 from specgauge.sweeps.foretell.document import Plan, plan_document
 from specgauge.sweeps.foretell.machine import Dtypes, planned_pair
 
 SHAPES = {"Llama2-7B-32K": "llama-2-7b", "Llama3.1-8B": "llama-3.1-8b"}
 CARDS = {"A100": "a100-80gb-sxm", "H100": "h100-sxm", "L40": "l40"}
-TEXT = (Path(__file__).parent / "magicdec.csv").read_text(encoding="utf-8")
-ROWS = list(csv.DictReader(TEXT.splitlines()))
+TABLE = Path(__file__).parent / "magicdec.csv"
+ROWS = list(csv.DictReader(TABLE.read_text(encoding="utf-8").splitlines()))
 
 
 @cache
@@ -57,6 +60,38 @@ def errors(name: str, measured: str, found: list[dict[str, Any]]) -> Any:
 
 def on(gpu: str, target: str = "Llama") -> list[dict[str, Any]]:
     return [one for one in foretold() if one["row"]["gpu"].endswith(gpu) and one["row"]["target"].startswith(target)]
+
+
+@pytest.mark.parametrize(
+    ("target", "mean", "worst"), [("Llama2-7B-32K", 0.0100, 0.032), ("Llama3.1-8B", 0.0200, 0.093)]
+)
+def test_batch_sizes_left_out_of_the_fit(target: str, mean: float, worst: float) -> None:
+    groups = read_groups(TABLE, aliases={})
+    (steps,) = (group.steps for group in groups if (group.target, group.gpu) == (target, "8xA100"))
+    found = compare(steps, by="batch_size").calibration
+    assert found.held_out_error is not None
+    assert found.held_out_error <= mean
+    assert max(part.worst_abs_error for part in found.held_out) <= worst + 5e-4
+
+
+CARRIED = {
+    ("Llama2-7B-32K", "8xL40"): (0.106, 0.126),
+    ("Llama2-7B-32K", "4xH100"): (0.204, 0.241),
+    ("Llama3.1-8B", "8xL40"): (0.138, 0.116),
+    ("Llama3.1-8B", "4xH100"): (0.070, 0.133),
+    ("Llama3.1-8B", "8xH100"): (0.124, 0.292),
+}
+"""Mean errors of T_decode and T_verify by the fit of the same target on 8 A100."""
+
+
+def test_carried_to_other_machines() -> None:
+    groups = read_groups(TABLE, aliases={})
+    fits = {one.target: fit_efficiency(list(one.steps.values())) for one in groups if one.gpu == "8xA100"}
+    for group in groups:
+        if group.gpu != "8xA100":
+            for steps, most in zip(group.steps.values(), CARRIED[group.target, group.gpu], strict=True):
+                ratio = step_time_s(steps.work(), steps.deployment, fits[group.target]) / steps.time_s
+                assert np.abs(ratio - 1).mean() <= most + 5e-4
 
 
 @pytest.mark.parametrize(

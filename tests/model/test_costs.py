@@ -167,8 +167,8 @@ def test_costs_and_passes_by_kind(
 
 
 def test_a_figure_is_as_good_as_its_weakest_part() -> None:
-    rising = ["measured", "interpolated", "extrapolated", "predicted", "assumed"]
-    assert [Provenance(value).label for value in range(5)] == rising
+    rising = ["measured", "imported", "interpolated", "extrapolated", "predicted", "assumed"]
+    assert [Provenance(value).label for value in range(6)] == rising
     assert max(Provenance.EXTRAPOLATED, Provenance.INTERPOLATED) is Provenance.EXTRAPOLATED
 
 

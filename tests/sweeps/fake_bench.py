@@ -160,13 +160,19 @@ class FakeBench:
         self.threads.append(threads)
         return {}
 
-    def load_pair(self, pair: Any, reach: int | None = None) -> Any:
+    def load_pair(self, pair: Any, reach: int | None = None, **_: Any) -> Any:
         if pair.name in self.load_error:
             raise self.load_error[pair.name]
         self.loaded.append(pair.name)
         target, draft = (self.model(f"{pair.name} {role}") for role in ("target", "draft"))
         return SimpleNamespace(
-            name=pair.name, target=target, draft=draft, draft_model=draft, models=(target, draft), notes=self.notes
+            name=pair.name,
+            target=target,
+            draft=draft,
+            draft_model=draft,
+            models=(target, draft),
+            notes=self.notes,
+            placement="float32 on cpu",
         )
 
     def model(self, name: str) -> Any:
@@ -194,8 +200,9 @@ class FakeBench:
             for arm in arms
             if any(block.status != "ok" for block in journal.blocks(cell.cell_id, arm).values())
         }
+        sizes = options.get("batch_sizes") or {cell.batch_size for cell in cells}
         for cell, block, arm in product(cells, range(options["precision"].min_blocks), arms):
-            if cell.cell_id in given_up or block in journal.blocks(cell.cell_id, arm):
+            if cell.batch_size not in sizes or cell.cell_id in given_up or block in journal.blocks(cell.cell_id, arm):
                 continue
             point, record = (cell.batch_size, cell.context), partial(BlockRecord, cell_id=cell.cell_id)
             error = self.fails_at.get(point)
@@ -237,6 +244,8 @@ class FakeBench:
         for where, content in {
             "timing.cell_timer.measure_cells": self.measure_cells,
             "timing.cell_timer.check_contexts": lambda *_: None,
+            "cpu_type.fast_dtype": lambda: {"dtype": "float32", "why": "it is"},
+            "cpu_type.bfloat16_instructions": lambda: None,
             "device.is_out_of_memory": lambda error: isinstance(error, OutOfMemoryError),
             "models.pair.load_pair": self.load_pair,
             "models.generation.generation_notes": lambda *_: [],

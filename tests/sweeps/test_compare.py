@@ -13,7 +13,9 @@ import pytest
 from specgauge.configs.canonical import strict_loads
 from specgauge.configs.schema import Config
 from specgauge.sweeps.analysis.predictions import predict
+from specgauge.sweeps.answer_table import tokens_per_second
 from specgauge.sweeps.compare import Comparison, Ratio, compare, comparison_json, comparison_text, verdict
+from specgauge.sweeps.store.journal import Journal
 from specgauge.sweeps.store.rows import json_line
 from specgauge.sweeps.store.rundir import Run
 from specgauge.sweeps.store.schema import PromptRow
@@ -101,6 +103,21 @@ def test_tokens_a_second_count_the_whole_batch(tmp_path: Path) -> None:
     full = 1 - (1 - 0.25) ** 4
     round_s = 2 * made.T_DRAFT_S + full * made.CATCH_UP_S + made.T_VERIFY_S
     assert (found["plain"].first, found["speculative"].first) == (4.0, exact(4 * 1.75 / round_s))
+
+
+def test_tokens_a_second_are_those_of_the_answers(tmp_path: Path) -> None:
+    """Four blocks of seven at half the pace: the mean one is 2^(-4/7), the median sample is of a slow block."""
+    run = write(tmp_path / "a")
+    journal = Journal(run.path / "cells.jsonl", config=run.journal()[0].config)
+    for block in (3, 4, 5, 6):
+        for arm in ALL_ARMS:
+            journal.append(made.line(arm, [[2 * mark for mark in made.marks(arm, 3)]] * 4, block=block))
+    journal.close()
+    (entry,) = predict(run).recommendations
+    found = ratios(compare(run, write(tmp_path / "b")))
+    plain, speculative = tokens_per_second(entry)
+    assert (found["plain"].first, found["speculative"].first) == (exact(known(plain)), exact(known(speculative)))
+    assert found["plain"].first == exact(2 ** (-4 / 7))
 
 
 def test_each_run_speculates_at_its_own_gamma(tmp_path: Path) -> None:
@@ -300,6 +317,14 @@ def test_other_texts_leave_plain_decoding(tmp_path: Path, changes: dict[str, Any
     comparison = compare(first, second)
     assert figures(comparison) == {"plain": (2.0, "faster")}
     assert comparison.left_out == (f"pair p: {why}; only plain decoding is compared",)
+
+
+def test_a_run_without_prompts_is_named(tmp_path: Path) -> None:
+    first, second = write(tmp_path / "a"), write(tmp_path / "b")
+    write_prompts(second.path, ("p", "one"))
+    for one, other in ((first, second), (second, first)):
+        (found,) = compare(one, other).left_out
+        assert found == f"pair p: {first.path} keeps no prompts; only plain decoding is compared"
 
 
 def test_speeds_with_and_without_overhead_are_not_compared(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 
 from specgauge.configs.pairs import ModelConfig
 from specgauge.configs.schema import Config
-from specgauge.sweeps import estimate
+from specgauge.sweeps import estimate, model_sizes
 from specgauge.sweeps.describe import describe
 from specgauge.sweeps.estimate import (
     AssumedMachine,
@@ -342,3 +343,35 @@ def test_prompts_are_not_brought_to_a_length_that_a_model_does_not_take(folder: 
     )
     with pytest.raises(ValueError, match=expected):
         describe(with_models(folder, workload=workload))
+
+
+@pytest.mark.parametrize(
+    ("changes", "drivers", "told"),
+    [
+        ({}, [], ""),
+        ({"mode": "cuda_graph"}, [], "mode cuda_graph"),
+        ({"device": "cuda:1"}, [], "target: device cuda:1"),
+        ({"device": "cuda:1", "mode": "cuda_graph"}, [], "target: device cuda:1, mode cuda_graph"),
+        ({"device": "cuda:1", "mode": "cuda_graph"}, ["here"], ""),
+    ],
+)
+def test_a_device_that_is_not_here_is_told_before_the_run(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, str], drivers: list[str], told: str
+) -> None:
+    for name in drivers:
+        (folder / name).touch()
+    monkeypatch.setattr(model_sizes, "DRIVERS", [str(folder / "here")])
+    monkeypatch.setattr(sys, "platform", "linux")
+    target = {"model": str(folder), "device": changes.get("device", "auto")}
+    pair = {"name": "p", "target": target, "draft": str(folder)}
+    text = describe(with_models(folder, pairs=[pair], mode=changes.get("mode", "eager")))
+    said = [line.strip() for line in text.splitlines() if "CUDA" in line]
+    refused = "but no CUDA device is seen here: a run here would refuse this pair"
+    assert said == ([f"{told}, {refused}"] if told else [])
+
+
+def test_the_whole_time_holds_loading_and_is_at_most_that_of_the_run(folder: Path) -> None:
+    limited = with_models(folder, limits={"run_seconds": 4})
+    estimate_s = known(time_estimate(limited, limited.pairs[0], read_sizes(limited)["p"], 2))
+    assert estimate_s.loading_s == pytest.approx(5.0 + 2 * 4 * 4224 / 500e6)
+    assert "  time (estimate): 4 s: timing" in describe(limited)

@@ -12,7 +12,7 @@ from specgauge.cli.run_commands import at_home
 
 if TYPE_CHECKING:
     from specgauge.sweeps.analysis.predictions import Predictions
-    from specgauge.sweeps.imports.engine_run import Format, Given
+    from specgauge.sweeps.imports.engine_run import Given
 
 
 def import_(
@@ -55,6 +55,7 @@ def import_(
     Formats: table, aiperf, vllm-metrics, vllm-bench, vllm-requests, sglang-bench, sglang-requests, sglang-metrics,
     llama-bench, llama-batched-bench, llama-server, speed-bench, spec-bench, golden; see docs/engines.md.
     """
+    from specgauge.sweeps.imports.engine_run import joined
     from specgauge.sweeps.imports.formats import find_format, read
     from specgauge.sweeps.imports.formats import guess as guessed
     from specgauge.sweeps.imports.write import Names, write_import
@@ -64,17 +65,18 @@ def import_(
     paths = [Path(name) for name in names]
     if not paths:
         raise ValueError("import: expected FORMAT FILE… (or --guess FILE…), got no file; see specgauge import --help")
-    if form is None:
-        form = guessed(paths)
-        print(f"{form.name}: {form.about}")
+    found = guessed(paths) if form is None else {form: paths}
+    if guess:
+        print("\n".join(f"{one.name}: {one.about}" for one in found))
         if out is None:
             return
     if out is None:
         raise ValueError("--out: expected the run directory to write, such as runs/served, got none")
-    imported = read(form, paths, _given(batch_size, context, gamma))
+    given = _given(batch_size, context, gamma)
+    imported = joined([read(one, own, given) for one, own in found.items()])
     chosen = Names(pair=pair, target=target, draft=draft, temperature=temperature)
-    found = write_import(out, form, paths, imported, chosen)
-    _tell(form, out, found)
+    predictions = write_import(out, list(found), paths, imported, chosen)
+    _tell(", ".join(one.name for one in found), out, predictions)
 
 
 def _given(batch_size: str | None, context: str | None, gamma: str | None) -> Given:
@@ -92,7 +94,7 @@ def _given(batch_size: str | None, context: str | None, gamma: str | None) -> Gi
     )
 
 
-def _tell(form: Format, out: Path, found: Predictions) -> None:
+def _tell(formats: str, out: Path, found: Predictions) -> None:
     """What was taken up, by point and γ, and what it leaves unknown."""
     from specgauge.sweeps.text_table import milliseconds, printable, text_table
 
@@ -104,7 +106,7 @@ def _tell(form: Format, out: Path, found: Predictions) -> None:
     names = dict.fromkeys((row["pair"], row["sampling"]) for row in found.rows)
     for pair, sampling in names:
         own = [row for row in found.rows if (row["pair"], row["sampling"]) == (pair, sampling)]
-        print(printable(f"{form.name}: {pair}, {sampling}"))
+        print(printable(f"{formats}: {pair}, {sampling}"))
         print(text_table(headings, [cells(row) for row in own]))
     for warning in found.warnings:
         print(f"warning: {printable(warning['message'])} → {printable(warning['remedy'])}")

@@ -124,10 +124,9 @@ def _cell(point: Mapping[str, Any]) -> str:
     low, high = point["low"], point["high"]
     reach = "" if low is None else f" ±{(high - low) / 2:.2f}"
     value = f"{point['speedup']:.2f}{reach}"
-    if point["speedup"] <= 1:
-        return f"plain ({value})"
     unsure = " ?" if low is not None and point["decision"]["verdict"] == "undecided" else ""
-    return f"γ{point['best_gamma']} {value}{unsure}"
+    words = f"γ{point['best_gamma']} {value}" if point["speedup"] > 1 else f"plain ({value})"
+    return words + unsure
 
 
 def _legend(document: Mapping[str, Any]) -> str:

@@ -14,6 +14,7 @@ from specgauge.bench.cache.cache import RowLayer, forward
 from specgauge.bench.decoding import drafters
 from specgauge.bench.decoding.drafters import ModelDrafter
 from specgauge.bench.decoding.verification import Verifier
+from specgauge.bench.device import free_bytes
 from specgauge.bench.end_to_end import arm_runs
 from specgauge.bench.end_to_end import end_to_end as endtoend
 from specgauge.bench.end_to_end.arm_runs import (
@@ -21,7 +22,6 @@ from specgauge.bench.end_to_end.arm_runs import (
     Request,
     Round,
     cache_bytes,
-    free_bytes,
     run_of_decoded,
     weight_bytes,
 )

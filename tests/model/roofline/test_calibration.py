@@ -7,14 +7,18 @@ import pytest
 
 from specgauge.model.roofline.calibration import (
     FORMS,
+    SUM,
     MeasuredSteps,
     calibrate,
+    carried_launch,
     cross_validate,
     fit_efficiency,
+    held_out_error,
     impossible_pairs,
     line_fit,
     measured_steps,
     roofline_fit,
+    unidentified,
 )
 from specgauge.model.roofline.step_time import Efficiency, step_time_s, step_work
 from tests.model.roofline_cases import deployed
@@ -137,3 +141,49 @@ def test_pairs_that_imply_more_than_the_bandwidth_are_found() -> None:
     assert rate == pytest.approx(2 * 2.039e12)
     falling = measured_steps(deployment, batch_size=1, context=[1000, 2000], tokens=1, time_s=[0.02, 0.01])
     assert impossible_pairs(falling) == [(0, 1, float("inf"))]
+
+
+def test_a_target_or_a_row_is_left_out_whole() -> None:
+    """Two machines that differ: what is left out is predicted by the other, off by their launch costs alone."""
+    slow = replace(TRUTH, launch_s=3e-4)
+    groups = [synthetic(), synthetic(slow, model="qwen2.5-0.5b")]
+    first, second = cross_validate(groups, roofline_fit(), by="target")
+    np.testing.assert_allclose(first.predicted_s, step_time_s(groups[0].work(), groups[0].deployment, slow), rtol=1e-3)
+    np.testing.assert_allclose(
+        second.predicted_s, step_time_s(groups[1].work(), groups[1].deployment, TRUTH), rtol=1e-3
+    )
+    assert len(set(groups[0].labels("row"))) == 8  # four batch sizes, two contexts; both token counts together
+    assert not set(groups[0].labels("row")) & set(groups[1].labels("row"))
+
+
+def test_the_error_of_a_ratio_leaves_out_what_both_parts_share() -> None:
+    """Odd batch sizes take 1.1 times as long in both parts, and T_verify besides 1.02 times at one context."""
+    steps = synthetic()
+    slower = np.where(np.isin(steps.batch_size, (4, 64)), 1.1, 1.0) * np.where(
+        (steps.tokens > 1) & (steps.context == 500), 1.02, 1.0
+    )
+    steps = replace(steps, time_s=steps.time_s * slower)
+    rows = [(steps.take(steps.tokens == 1), steps.take(steps.tokens > 1))]
+    found = held_out_error(rows, SUM, by="batch_size")
+    assert found.held_out == "batch_size"
+    assert found.ratio < 0.5 * min(found.decode, found.verify)
+    assert 0.02 < found.mean < found.worst < 0.2
+
+
+def test_a_carried_launch_cost_is_kept_and_the_fractions_are_fitted() -> None:
+    found = fit_efficiency([synthetic()], carried_launch(TRUTH.launch_s))
+    close(found, TRUTH, rel=1e-5)
+    assert fit_efficiency([synthetic()], carried_launch(1e-4)).launch_s == 1e-4
+
+
+def test_fractions_end_at_the_peak_and_say_so() -> None:
+    """A device in whose multiprocessors nothing is faster than its peak; a CPU's cache may be."""
+    faster = replace(TRUTH, bandwidth_fraction=1.3)
+    steps = synthetic(faster)
+    found = fit_efficiency([steps])
+    assert found.bandwidth_fraction == pytest.approx(1.0, abs=1e-3)
+    assert "bandwidth_fraction" in unidentified([steps], found)
+    machine = replace(steps.deployment, hardware=replace(steps.deployment.hardware, multiprocessors=None))
+    work = step_work(machine, batch_size=steps.batch_size, context=steps.context, tokens=steps.tokens)
+    cached = replace(steps, deployment=machine, time_s=step_time_s(work, machine, faster))
+    assert fit_efficiency([cached]).bandwidth_fraction == pytest.approx(1.3, rel=1e-4)

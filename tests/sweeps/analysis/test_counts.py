@@ -28,14 +28,14 @@ def test_counts_are_pooled() -> None:
     found = counted(row(), row(source="b", rounds=100, tokens=100.0, accepted=0, accepted_by_position=(0, 0, 0)))
     assert found.tokens_per_round[0, 0] == 1100 / 500
     assert found.full_acceptance[0, 0] == 100 / 500
-    assert found.provenance.tolist() == [Provenance.MEASURED]
+    assert found.provenance.tolist() == [Provenance.IMPORTED]
 
 
 def test_a_smaller_gamma_takes_the_rates_of_the_larger_one() -> None:
     found = counted(row(), gammas=(1, 2, 3, 4))
     assert found.tokens_per_round[0, :3].tolist() == [1.75, 2.25, 2.5]
     assert np.isnan(found.tokens_per_round[0, 3])
-    assert found.provenance[:3].tolist() == [Provenance.INTERPOLATED, Provenance.INTERPOLATED, Provenance.MEASURED]
+    assert found.provenance[:3].tolist() == [Provenance.INTERPOLATED, Provenance.INTERPOLATED, Provenance.IMPORTED]
 
 
 def test_one_count_varies_as_independent_rounds() -> None:

@@ -1,11 +1,13 @@
 """Pairs on machines from what their parts are called; what an entry's calibration makes of their error."""
 
+import json
 from pathlib import Path
 
 import pytest
 
-from specgauge.configs.hardware import CalibrationEntry, CalibrationError, load_hardware
+from specgauge.configs.hardware import CalibrationEntry, CalibrationError, load_hardware, load_shape
 from specgauge.model.roofline.costs import TimeErrors
+from specgauge.model.roofline.drafts import eagle3_head
 from specgauge.sweeps.foretell.machine import Dtypes, PlannedPair, planned_pair
 
 OWN = CalibrationError(held_out="batch_size", mean=0.01, worst=0.02, decode=0.03, verify=0.04, ratio=0.02)
@@ -71,6 +73,16 @@ def test_a_draft_that_does_not_divide_can_be_copied() -> None:
     copied = pair("h100-sxm", "llama-2-7b", "smollm2-135m", tensor_parallel=4, draft_tensor_parallel=1)
     assert copied.draft is not None
     assert (copied.draft.tensor_parallel, copied.target.tensor_parallel) == (1, 4)
+
+
+def test_the_config_of_a_draft_head_is_known_as_one(tmp_path: Path) -> None:
+    head = eagle3_head(load_shape("llama-3.1-8b"))
+    (tmp_path / "config.json").write_text(json.dumps(head), encoding="utf-8")
+    own, made = (planned_pair("llama-3.1-8b", draft, "h100-sxm") for draft in (str(tmp_path), "eagle3"))
+    assert own.draft is not None
+    assert made.draft is not None
+    assert (own.draft_kind, made.draft_kind) == ("eagle3", "eagle3")
+    assert own.draft.weight_bytes_held == made.draft.weight_bytes_held == 2 * 424_689_664
 
 
 def test_a_window_bounds_a_drafts_cache() -> None:

@@ -141,6 +141,12 @@ def test_aiperf_leaves_out_what_was_not_served(tmp_path: Path) -> None:
     assert run.t_round_s == pytest.approx(t_round_s(8, 2), rel=1e-9)
 
 
+def test_a_request_of_aiperf_that_stands_twice_is_refused(tmp_path: Path) -> None:
+    text = aiperf_records(8, 2, 1.0)
+    with pytest.raises(ValueError, match="expected every request once, got x_request_id '0' 2 times"):
+        read_records([written(tmp_path / "records.jsonl", text + text.splitlines()[0])], Given())
+
+
 def test_aiperf_may_wrap_what_it_tells(tmp_path: Path) -> None:
     (line, *_) = aiperf_records(8, 2, 1.0).splitlines()
     content = json.loads(line)

@@ -30,9 +30,9 @@ SOURCES = {**{name: (name, write) for name, write in MADE.items()}, "sweep": ("v
 def imported(folder: Path, name: str, write: Callable[[Path], list[Path]]) -> Run:
     files = write(folder / "files")
     form = find_format(name)
-    assert guess(files) is form
+    assert guess(files) == {form: files}
     given = Given(batch_size=SAID.get(name, ()))
-    write_import(folder / "run", form, files, read(form, files, given), Names())
+    write_import(folder / "run", [form], files, read(form, files, given), Names())
     return Run.open(folder / "run")
 
 

@@ -96,7 +96,7 @@ def test_parts_give_a_speed_up_once_acceptance_is_beside_them(tmp_path: Path) ->
         rows.append(f"1,512,1,,0.001,{0.021 * noise},,,\n1,512,2,,0.002,{0.022 * noise},1000,2300,800;500\n")
     files = [written(tmp_path / "parts.csv", "".join(rows))]
     form = find_format("table")
-    write_import(tmp_path / "run", form, files, form.read(files, Given()), Names(draft="small"))
+    write_import(tmp_path / "run", [form], files, form.read(files, Given()), Names(draft="small"))
     (entry,) = recommend(Run.open(tmp_path / "run")).entries
     assert entry["whole_rounds"] is False
     assert entry["speedup"]["value"] == pytest.approx(2.3 * 0.020 / 0.024)

@@ -79,6 +79,15 @@ def test_results_that_contradict_themselves_are_refused(tmp_path: Path, changes:
     assert str(error.value).startswith(str(path))
 
 
+def test_speculation_without_counts_is_no_plain_decoding(tmp_path: Path) -> None:
+    result = {key: value for key, value in bench_result(8, 2).items() if not key.startswith("spec_decode")}
+    path = written(tmp_path / "old.json", result)
+    with pytest.raises(ValueError, match="expected a chunk a token of plain decoding, or the counts of speculation"):
+        read_bench([path], Given())
+    (run,) = read_bench([path], Given(gamma=(0,))).runs
+    assert run.gamma == 0
+
+
 def test_a_folder_without_runs_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"expected folders with run=0\.json"):
         read_bench([tmp_path], Given())

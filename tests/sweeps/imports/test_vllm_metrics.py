@@ -83,6 +83,15 @@ def test_a_gamma_that_changes_is_refused_unless_it_is_given(tmp_path: Path) -> N
     assert run.gamma == 2
 
 
+def test_a_release_without_drafts_is_no_plain_decoding(tmp_path: Path) -> None:
+    files = [
+        written(tmp_path / f"{times}.txt", scrape(4, 2, times).replace("spec_decode_num_drafts", "spec_decode_other"))
+        for times in (1, 2)
+    ]
+    with pytest.raises(ValueError, match="got none: a release of vLLM without"):
+        read_scrapes(files, Given())
+
+
 def test_an_odd_scrape_is_refused() -> None:
     with pytest.raises(ValueError, match="expected two scrapes a run, BEFORE AFTER, got 1 files"):
         read_scrapes([GOLDEN / "draft_before.txt"], Given())
@@ -99,7 +108,7 @@ def test_a_scrape_may_end_one_run_and_begin_the_next() -> None:
 def test_the_same_pair_twice_is_refused(tmp_path: Path) -> None:
     form, files = find_format("vllm-metrics"), [GOLDEN / f"draft_{when}.txt" for when in ("before", "after")] * 2
     with pytest.raises(ValueError, match="expected every run once, got the same figures as"):
-        write_import(tmp_path / "run", form, files, read(form, files, Given()), Names())
+        write_import(tmp_path / "run", [form], files, read(form, files, Given()), Names())
 
 
 @given(st.text(max_size=200))

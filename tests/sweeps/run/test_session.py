@@ -24,10 +24,10 @@ from specgauge.sweeps.plan import plan_cells
 from specgauge.sweeps.recommend import recommend
 from specgauge.sweeps.run import runner, session, worker
 from specgauge.sweeps.run.budget import Deadline, timing_left_s
-from specgauge.sweeps.run.session import ALL_TOO_LARGE, OUT_OF_TIME, PairPrompts
+from specgauge.sweeps.run.session import ALL_TOO_LARGE, PairPrompts
 from specgauge.sweeps.run.worker import work
 from specgauge.sweeps.store.checkpoint import Label
-from specgauge.sweeps.store.outcomes import ALL_MISSING, PairOutcome, keep_outcomes, read_outcomes
+from specgauge.sweeps.store.outcomes import ALL_MISSING, OUT_OF_TIME, PairOutcome, keep_outcomes, read_outcomes
 from specgauge.sweeps.store.rundir import Run, acceptance_path, prompt_rows
 from specgauge.sweeps.store.schema import WarningRow
 from tests.sweeps import made
@@ -107,7 +107,7 @@ def test_a_pair_that_cannot_be_loaded_loses_no_other(
     assert "not measured: pair 'bad' target: cannot load 'x': no config.json" in err
     assert "\n    1      64  speculate" in out
     why = "pair 'bad' target: cannot load 'x': no config.json"
-    assert f"batch 1, context 64: refused: {why}" in out
+    assert f"batch 1, context 64: refused: {why}" in " ".join(out.split())
     kept = [(row["code"], row["message"]) for row in Run.open(tmp_path / "run").warnings]
     assert kept[0] == ("pair_refused", f"not measured: {why}")
     (tmp_path / "run" / "recommendation.yaml").unlink()

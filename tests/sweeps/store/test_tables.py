@@ -335,11 +335,14 @@ def test_what_is_no_number_and_what_overflows_all_that_is_reckoned_from_it(
 
 
 def test_what_is_no_run_is_refused_with_what_is_there(path: Path, tmp_path: Path) -> None:
+    (tmp_path / "begun").mkdir()
+    (tmp_path / "begun" / "cells.jsonl").touch()
     for name, found in (
         ("mode", r"mode: no such run; did you mean .*/made\?"),
-        ("quick", r"quick: no such run; runs in .*: made; make one with `specgauge run`"),
+        ("quick", r"quick: no such run; runs in .*: begun, made; make one with `specgauge run`"),
         ("made/config.yaml", r"config.yaml: is a file, a run directory is expected \(for example .*made\)"),
         ("", r"not a run directory: it has no config.yaml"),
+        ("begun", r"begun: stopped before anything was measured; run the same command again$"),
     ):
         with pytest.raises(ValueError, match=found):
             Run.open(tmp_path / name)
