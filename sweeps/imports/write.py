@@ -21,6 +21,7 @@ from specgauge.configs.fields import LARGEST_CONTEXT, LONGEST_NAME
 from specgauge.configs.loader import config_of
 from specgauge.configs.schema import Config
 from specgauge.model.arms import APART, round_arm, verify_arm
+from specgauge.model.checks import positive_times_s
 from specgauge.sweeps.analysis.imported_warnings import NOTES
 from specgauge.sweeps.analysis.predictions import Predictions, predict_run
 from specgauge.sweeps.imports.engine_run import Counted, EngineRun, Format, Imported, digest
@@ -225,6 +226,8 @@ def _lines(config: Config, runs: Sequence[EngineRun]) -> Iterator[dict[str, Any]
     blocks: dict[tuple[str, str], int] = {}
     cells = {(cell.pair, cell.batch_size, cell.context): cell for cell in plan_cells(config)}
     for run in runs:
+        for name in ("t_round_s", "t_draft_total_s", "t_verify_s"):
+            positive_times_s(f"{run.source}, {name}", 1.0 if getattr(run, name) is None else getattr(run, name))
         cell = cells[str(run.pair), run.batch_size or 1, run.context or 1]
         for arm, marks in _times(run).items():
             block = blocks.get((cell.id, arm), 0)

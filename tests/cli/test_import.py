@@ -132,6 +132,7 @@ BAD: dict[str, tuple[str, Broken, str]] = {
     "odd column": ("table", one("batch_size,context,gamma,when\n1,2,3,4\n"), "got 'when'"),
     "no number": ("table", one("batch_size,context,gamma,t_round_s\n1,512,0,nan\n"), "t_round_s: expected"),
     "negative": ("table", one("batch_size,context,gamma,t_round_s\n1,512,0,-1\n"), "expected a number above 0"),
+    "no machine": ("table", one("batch_size,context,gamma,t_round_s\n1,512,0,1e13\n"), "t_round_s: expected seconds"),
     "impossible": (
         "table",
         one("batch_size,context,gamma,t_round_s,rounds,tokens\n1,512,2,0.1,10,31\n"),
