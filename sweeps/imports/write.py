@@ -49,7 +49,6 @@ class Names:
     pair: str | None = None
     target: str | None = None
     draft: str | None = None
-    sampling: str | None = None
     temperature: float | None = None
 
 
@@ -61,9 +60,11 @@ def write_import(
     forms: those of the files, the first of which names the pair where nothing else does.
 
     Raises:
-        ValueError: `out` holds something, the same run twice, or counts that no chain of drafts can have.
+        ValueError: `out` holds something or has no name, the same run twice, or counts that no chain of drafts can have.
         StorageError: the disk refused a write.
     """
+    if out.name in ("", ".."):
+        raise ValueError(f"{out}: expected the name of a new directory, such as runs/served; give another --out")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ValueError(f"{out}: expected a new directory, got one that holds something; give another --out")
     _refuse_twice(imported.runs)
@@ -72,9 +73,10 @@ def write_import(
     runs = [replace(run, pair=_name(run.pair or names.pair or engine), sampling=_sampling(run, names)) for run in runs]
     config = _config(out, runs, imported, names)
     rows = [row for run in runs for row in _count_rows(run)]
-    unfinished = out.with_name(f".{out.name}.import-{os.getpid()}")
+    place = out.resolve()
+    unfinished = place.with_name(f".{place.name}.import-{os.getpid()}")
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
+        place.parent.mkdir(parents=True, exist_ok=True)
         with OpenRun(unfinished, config, fresh=False) as run:
             run.check_environment(_environment(forms, files, imported, names, notes))
             for line in _lines(config, runs):
@@ -82,9 +84,9 @@ def write_import(
             if rows:
                 write_counts(unfinished, rows)
         found = predict_run(Run.open(unfinished))
-        if out.exists():
-            out.rmdir()
-        unfinished.rename(out)
+        if place.exists():
+            place.rmdir()
+        unfinished.rename(place)
     except BaseException:
         shutil.rmtree(unfinished, ignore_errors=True)
         raise
@@ -163,8 +165,8 @@ def _name(text: str) -> str:
 
 
 def _sampling(run: EngineRun, names: Names) -> str:
-    if run.sampling or names.sampling:
-        return _name(run.sampling or names.sampling or "")
+    if run.sampling:
+        return _name(run.sampling)
     return SAMPLING if names.temperature is None else f"temperature-{names.temperature:g}"
 
 
