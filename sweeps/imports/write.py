@@ -60,7 +60,7 @@ def write_import(
     forms: those of the files, the first of which names the pair where nothing else does.
 
     Raises:
-        ValueError: `out` holds something or has no name, the same run twice, or counts that no chain of drafts can have.
+        ValueError: `out` holds something or has no name, a run twice, or counts that no chain of drafts can have.
         StorageError: the disk refused a write.
     """
     if out.name in ("", ".."):
