@@ -25,7 +25,7 @@ from specgauge.sweeps.analysis.settings import RunSetting, cells_of
 from specgauge.sweeps.analysis.timings import CellTimings
 from specgauge.sweeps.exports.answers import DraftSource, GammaFigures, PointAnswer, ServingAnswers
 from specgauge.sweeps.exports.engine import DraftRules
-from specgauge.sweeps.exports.schedule import KnownPoint, Undecided, answer, gamma_schedule
+from specgauge.sweeps.exports.schedule import KnownPoint, Undecided, answer, decided_schedule
 from specgauge.sweeps.imports.write import UNKNOWN
 from specgauge.sweeps.plan import chains, planned_pairs, settings_of
 from specgauge.sweeps.recommend import refuse_what_is_not_there
@@ -69,7 +69,7 @@ def run_answers(
         warnings += _chosen("context", str(context), list(map(str, contexts)))
     known = _known_points(analysed, setting, [cell for cell in cells if cell.cell.context == context], warnings)
     confidence = run.config.precision.confidence
-    ranges = gamma_schedule(
+    ranges = decided_schedule(
         {size: known_point for size, (known_point, _) in known.items()}, undecided=undecided, confidence=confidence
     )
     return ServingAnswers(
