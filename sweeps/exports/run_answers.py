@@ -86,7 +86,7 @@ def run_answers(
         confidence=confidence,
         ranges=ranges,
         points=tuple(_point(size, *known[size], undecided) for size in sorted(known)),
-        reach=_reach(sorted(known)),
+        reach=_reach(sorted(known), is_imported=run.is_imported),
         notes=tuple(_notes(setting, analysed, [point for point, _ in known.values()])),
         warnings=tuple(warnings),
     )
@@ -160,11 +160,13 @@ def _known_points(
     return found
 
 
-def _reach(sizes: list[int]) -> str:
+def _reach(sizes: list[int], *, is_imported: bool) -> str:
     """What the batch sizes measured leave open."""
     below = f"below batch size {sizes[0]} nothing was measured: γ is as there; " if sizes[0] > 1 else ""
     if len(sizes) == 1:
         more = "`specgauge run … --set grid.batch_size=[1,4,16,64]` measures more"
+        if is_imported:
+            more = "import runs at more batch sizes beside these"
         return f"{below}only batch size {sizes[0]} was measured: γ is 0 beyond it; {more}"
     measured = ", ".join(map(str, sizes))
     between = f"between the batch sizes measured ({measured}) costs are interpolated"
