@@ -73,7 +73,8 @@ def test_an_adapter_is_applied_and_told_where_peft_is_installed(copied: Path) ->
     pytest.importorskip("peft")
     base = load(copied)
     drawn = torch.Generator().manual_seed(0)
-    adapter, merged = {}, base.model.state_dict()
+    adapter: dict[str, torch.Tensor] = {}
+    merged = base.model.state_dict()
     for layer in range(base.model.config.num_hidden_layers):
         name = f"model.layers.{layer}.self_attn.q_proj"
         rows, columns = merged[f"{name}.weight"].shape
@@ -81,7 +82,7 @@ def test_an_adapter_is_applied_and_told_where_peft_is_installed(copied: Path) ->
         adapter |= {f"base_model.model.{name}.lora_A.weight": a, f"base_model.model.{name}.lora_B.weight": b}
         merged[f"{name}.weight"] += 8 / 2 * b @ a
     save_file(adapter, copied / "adapter_model.safetensors")
-    settings = {"base_model_name_or_path": "org/base", "peft_type": "LORA", "task_type": "CAUSAL_LM"}
+    settings: dict[str, object] = {"base_model_name_or_path": "org/base", "peft_type": "LORA", "task_type": "CAUSAL_LM"}
     settings |= {"r": 2, "lora_alpha": 8, "target_modules": ["q_proj"], "inference_mode": True}
     (copied / files.ADAPTER).write_text(json.dumps(settings))
     found = load(copied)
