@@ -18,7 +18,6 @@ from specgauge.cli.main import main
 from specgauge.reports.records import findings, read_report_data
 from specgauge.sweeps.analysis.predictions import predict, predict_run
 from specgauge.sweeps.recommend import recommend
-from specgauge.sweeps.store import derived
 from specgauge.sweeps.store.derived import doubts, stands
 from specgauge.sweeps.store.journal import Journal
 from specgauge.sweeps.store.rows import json_line
@@ -91,7 +90,7 @@ def test_what_no_reader_takes_is_not_read_for_its_hash(path: Path, name: str, mo
     """Gigabytes of nothing, which take a minute to hash."""
     with (path / name).open("ab") as file:
         file.truncate(9 << 30)
-    monkeypatch.setattr(derived.hashlib, "file_digest", lambda file, _: hash_of_small(file))
+    monkeypatch.setattr(hashlib, "file_digest", lambda file, _: hash_of_small(file))
     assert not stands(path)
 
 
