@@ -74,7 +74,8 @@ def test_an_adapter_is_applied_and_told_where_peft_is_installed(copied: Path) ->
     pytest.importorskip("peft")
     base = load(copied)
     drawn = torch.Generator().manual_seed(0)
-    adapter, merged = {}, base.model.state_dict()
+    adapter: dict[str, torch.Tensor] = {}
+    merged = base.model.state_dict()
     for layer in range(base.model.config.num_hidden_layers):
         name = f"model.layers.{layer}.self_attn.q_proj"
         rows, columns = merged[f"{name}.weight"].shape
