@@ -223,6 +223,8 @@ def draw_acceptance(
 _MAP = LinearSegmentedColormap.from_list("speedup", ["#a64e0a", "#e9a368", "#f5f4f2", "#70add6", "#085192"])
 """Orange below 1, blue above, nearly white at 1; at its strongest where twice as fast or half as fast."""
 NO_DATA = "no data"
+_NOTE_WIDTH = 100.0
+"""Points times letters that fit into a cell."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -307,7 +309,9 @@ def _draw_cell(axes: Axes, across: int, down: int, cell: HeatCell) -> None:
     if cell.speedup is None:
         fill = COLOURS["faint"]
         axes.add_patch(Rectangle(corner, 1, 1, fc=fill, ec=COLOURS["muted"], hatch="//", lw=0, gid="cell"))
-        axes.text(x, down + 0.5, cell.note, gid="cell-note", bbox=box | {"facecolor": COLOURS["page"]}, **text)
+        size = min(12.0, _NOTE_WIDTH / max(len(cell.note), 1))
+        look: Mapping[str, Any] = {"size": size, "bbox": box | {"facecolor": COLOURS["page"]}}
+        axes.text(x, down + 0.5, cell.note, gid="cell-note", **look, **text)
     else:
         fill, ink = cell_colours(cell.speedup)
         box |= {"facecolor": fill}

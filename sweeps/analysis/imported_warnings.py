@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import numpy as np
+
 from specgauge.model.arms import Arm
+from specgauge.model.speedup import RECOMMENDED_TOLERANCE, speedups
 from specgauge.sweeps.analysis.cell_estimate import ONE_RUN_SPREAD
+from specgauge.sweeps.analysis.counted_rounds import costs_of_cells
+from specgauge.sweeps.analysis.counts import counted_acceptance
+from specgauge.sweeps.analysis.settings import RunSetting
 from specgauge.sweeps.analysis.timings import UNMEASURED, CellTimings
 from specgauge.sweeps.analysis.warnings import point_text
 from specgauge.sweeps.store.rows import row_of
@@ -34,6 +40,42 @@ def imported_warnings(run: Run, pair: str, cells: Sequence[CellTimings]) -> Iter
             code="parts_unknown",
             message=f"pair {pair}: rounds were timed whole; these files do not tell T_draft and T_verify apart",
             remedy="nothing for the best γ; to tell what bounds a round, measure the pair with `specgauge run`",
+        )
+
+
+def between_warnings(run: Run, setting: RunSetting, cells: Sequence[CellTimings]) -> Iterator[WarningRow]:
+    """A warning where a γ between those measured would be clearly better, if rounds grow evenly from one to the next.
+
+    It is no answer: between two γ a round may take a step. cells: those of the setting.
+    """
+    table, measured = costs_of_cells(cells), run.config.grid.gamma
+    every = list(range(min(measured), max(measured) + 1))
+    if table is None or setting.rounds is None or len(every) == len(measured):
+        return
+    counts = run.counts(setting.key.pair, setting.key.sampling)
+    found = counted_acceptance(counts, every, replicates=0, seed=0, confidence=run.config.precision.confidence)
+    acceptance = found.only([gamma for gamma, known in zip(every, found.is_known, strict=True) if known]).estimate
+    better = []
+    for cell in cells:
+        own = [gamma for gamma in acceptance.gammas.tolist() if cell.is_whole(gamma)]
+        if len(own) < 2 or cell.arms["decode"].status != "ok":
+            continue
+        inside = acceptance.only([gamma for gamma in acceptance.gammas.tolist() if own[0] <= gamma <= own[-1]])
+        point = cell.cell
+        costs = table.costs(point.batch_size, point.context, inside.gammas)
+        values = speedups(costs, inside, batch_size=point.batch_size)
+        best = int(np.argmax(values))
+        top = max(value for gamma, value in zip(inside.gammas.tolist(), values.tolist(), strict=True) if gamma in own)
+        if values[best] > max(top / (1 - RECOMMENDED_TOLERANCE), 1.0):
+            better.append((float(values[best] / top) - 1, int(inside.gammas[best]), cell))
+    if better:
+        gain, gamma, cell = max(better, key=lambda one: one[0])
+        yield WarningRow(
+            code="gamma_between",
+            message=f"pair {setting.key.pair}, sampling {setting.key.sampling}: in {count(len(better), 'cell')} a γ "
+            f"between those measured may be better; most γ = {gamma}, by {100 * gain:.0f} % if rounds grow evenly, "
+            f"{point_text(cell.cell)}",
+            remedy="run the engine at that γ too, and import it with the others",
         )
 
 

@@ -27,7 +27,7 @@ from specgauge.sweeps.analysis.adaptive import policy_rows
 from specgauge.sweeps.analysis.answers import Recommendations
 from specgauge.sweeps.analysis.cell_estimate import CellEstimate, SharedCosts, estimate_cell
 from specgauge.sweeps.analysis.decoded import DecodedCells
-from specgauge.sweeps.analysis.imported_warnings import imported_warnings
+from specgauge.sweeps.analysis.imported_warnings import between_warnings, imported_warnings
 from specgauge.sweeps.analysis.settings import NOTHING_COUNTED, RunSetting, acceptance_reasons, cells_of, run_settings
 from specgauge.sweeps.analysis.timings import REFUSED, UNMEASURED, CellTimings, collect_timings, timings_of
 from specgauge.sweeps.analysis.warnings import (
@@ -369,6 +369,8 @@ def _run_warnings(
                     else "run the same command again; where memory ran out, lower acceptance.batch_size and chunk",
                 )
     for setting in found:
+        if analysed.run.is_imported:
+            yield from between_warnings(analysed.run, setting, cells_of(setting, cells))
         if setting.rounds is not None and setting.rounds.chain_check is not None:
             yield from setting_warnings(
                 setting.key,

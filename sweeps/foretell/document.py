@@ -82,7 +82,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "batch_sizes": batch_sizes,
         "points": [point for context in plan.contexts for point in _points(plan, context, batch_sizes)],
         "contexts": [_context(plan, context) for context in plan.contexts],
-        "warnings": _warnings(pair),
+        "warnings": _warnings(plan),
     }
 
 
@@ -331,9 +331,15 @@ def _answers(plan: Plan, context: int, sizes: IntArray) -> dict[str, Any]:
     }
 
 
-def _warnings(pair: PlannedPair) -> list[str]:
-    found = []
-    fitted = pair.entry.calibration
+def _warnings(plan: Plan) -> list[str]:
+    pair, found = plan.pair, []
+    fitted, longest = pair.entry.calibration, max(plan.contexts)
+    for model in (pair.target, None if pair.draft_kind == "layers" else pair.draft):
+        if model is None or None not in model.architecture.windows:  # all windows slide: positions may go on
+            continue
+        limit = model.architecture.context_limit
+        if limit is not None and longest > limit:
+            found.append(f"context {longest} is beyond the {limit} tokens that {model.architecture.name} was made for")
     if fitted is None or fitted.t_overhead_s is None:
         found.append(f"S is {OPTIMISTIC}")
     if pair.draft is not None:

@@ -21,6 +21,7 @@ from specgauge.configs.fields import LARGEST_CONTEXT, LONGEST_NAME
 from specgauge.configs.loader import config_of
 from specgauge.configs.schema import Config
 from specgauge.model.arms import APART, round_arm, verify_arm
+from specgauge.model.checks import positive_times_s
 from specgauge.sweeps.analysis.imported_warnings import NOTES
 from specgauge.sweeps.analysis.predictions import Predictions, predict_run
 from specgauge.sweeps.imports.engine_run import Counted, EngineRun, Format, Imported, digest
@@ -48,7 +49,6 @@ class Names:
     pair: str | None = None
     target: str | None = None
     draft: str | None = None
-    sampling: str | None = None
     temperature: float | None = None
 
 
@@ -60,9 +60,11 @@ def write_import(
     forms: those of the files, the first of which names the pair where nothing else does.
 
     Raises:
-        ValueError: `out` holds something, the same run twice, or counts that no chain of drafts can have.
+        ValueError: `out` holds something or has no name, a run twice, or counts that no chain of drafts can have.
         StorageError: the disk refused a write.
     """
+    if out.name in ("", ".."):
+        raise ValueError(f"{out}: expected the name of a new directory, such as runs/served; give another --out")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ValueError(f"{out}: expected a new directory, got one that holds something; give another --out")
     _refuse_twice(imported.runs)
@@ -71,9 +73,10 @@ def write_import(
     runs = [replace(run, pair=_name(run.pair or names.pair or engine), sampling=_sampling(run, names)) for run in runs]
     config = _config(out, runs, imported, names)
     rows = [row for run in runs for row in _count_rows(run)]
-    unfinished = out.with_name(f".{out.name}.import-{os.getpid()}")
+    place = out.resolve()
+    unfinished = place.with_name(f".{place.name}.import-{os.getpid()}")
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
+        place.parent.mkdir(parents=True, exist_ok=True)
         with OpenRun(unfinished, config, fresh=False) as run:
             run.check_environment(_environment(forms, files, imported, names, notes))
             for line in _lines(config, runs):
@@ -81,9 +84,9 @@ def write_import(
             if rows:
                 write_counts(unfinished, rows)
         found = predict_run(Run.open(unfinished))
-        if out.exists():
-            out.rmdir()
-        unfinished.rename(out)
+        if place.exists():
+            place.rmdir()
+        unfinished.rename(place)
     except BaseException:
         shutil.rmtree(unfinished, ignore_errors=True)
         raise
@@ -162,8 +165,8 @@ def _name(text: str) -> str:
 
 
 def _sampling(run: EngineRun, names: Names) -> str:
-    if run.sampling or names.sampling:
-        return _name(run.sampling or names.sampling or "")
+    if run.sampling:
+        return _name(run.sampling)
     return SAMPLING if names.temperature is None else f"temperature-{names.temperature:g}"
 
 
@@ -225,6 +228,8 @@ def _lines(config: Config, runs: Sequence[EngineRun]) -> Iterator[dict[str, Any]
     blocks: dict[tuple[str, str], int] = {}
     cells = {(cell.pair, cell.batch_size, cell.context): cell for cell in plan_cells(config)}
     for run in runs:
+        for name in ("t_round_s", "t_draft_total_s", "t_verify_s"):
+            positive_times_s(f"{run.source}, {name}", 1.0 if getattr(run, name) is None else getattr(run, name))
         cell = cells[str(run.pair), run.batch_size or 1, run.context or 1]
         for arm, marks in _times(run).items():
             block = blocks.get((cell.id, arm), 0)

@@ -222,7 +222,7 @@ class Recording:
             for batch in group:
                 half = self._halves(len(batch))
                 texts = self._write(target, sampling, batch, half)
-                frames.append(self._measured(measure, sampling, texts, lambda done, half=half: half(1.0, done)))
+                frames.append(self._measured(measure, sampling, texts, partial(half, 1.0)))
                 self._session.progress.advance(len(batch))
             longest_s, left = max(longest_s, until.now_s - started_s), left - 1
         self._keep(sampling, frames, left_out=_texts_in(groups[len(groups) - left :]))

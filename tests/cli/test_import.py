@@ -132,6 +132,7 @@ BAD: dict[str, tuple[str, Broken, str]] = {
     "odd column": ("table", one("batch_size,context,gamma,when\n1,2,3,4\n"), "got 'when'"),
     "no number": ("table", one("batch_size,context,gamma,t_round_s\n1,512,0,nan\n"), "t_round_s: expected"),
     "negative": ("table", one("batch_size,context,gamma,t_round_s\n1,512,0,-1\n"), "expected a number above 0"),
+    "no machine": ("table", one("batch_size,context,gamma,t_round_s\n1,512,0,1e13\n"), "t_round_s: expected seconds"),
     "impossible": (
         "table",
         one("batch_size,context,gamma,t_round_s,rounds,tokens\n1,512,2,0.1,10,31\n"),
@@ -205,6 +206,25 @@ def test_an_out_that_holds_something_stays_as_it_is(
     assert main(["import", "table", *map(str, table_file(tmp_path / "files")), "--out", str(out)]) == 2
     assert "expected a new directory, got one that holds something" in capsys.readouterr().err
     assert kept.read_text(encoding="utf-8") == "mine"
+
+
+def test_an_out_without_a_name_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = [str(file.resolve()) for file in table_file(tmp_path / "files")]
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path / "empty")
+    assert main(["import", "table", *files, "--out", "."]) == 2
+    assert "expected the name of a new directory" in capsys.readouterr().err
+
+
+def test_what_fails_while_it_is_written_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("specgauge.sweeps.imports.write.write_counts", full)
+    assert main(["import", "table", *map(str, table_file(tmp_path / "files")), "--out", str(tmp_path / "run")]) == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["files"]
 
 
 def test_an_empty_out_is_filled(tmp_path: Path) -> None:

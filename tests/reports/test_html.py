@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from specgauge.cli.main import main
 from specgauge.model.arms import arm_names
 from specgauge.reports import sections
 from specgauge.reports.html import compilation_facts, environment_facts, write_report
@@ -153,6 +154,15 @@ def test_the_first_page_has_the_heaviest_caveats_and_the_rest_is_elsewhere(tmp_p
     assert [code for code in codes if f"Of {code}." in rest] == ["few_prompts", "undecided"]
     assert "2 more" in page.text
     assert page.ids.count("more-warnings") == 1
+
+
+def test_an_imported_run_says_whose_times_these_are(tmp_path: Path) -> None:
+    files = Path(__file__).parents[1] / "golden" / "engines" / "vllm" / "sweep"
+    assert main(["import", "--guess", str(files), "--out", str(tmp_path / "run")]) == 0
+    text = read(tmp_path / "run")[1].text
+    assert "does speculative decoding pay? Imported 20" in text
+    assert "Times are those of the engine that served" in text
+    assert "these times do not" not in text
 
 
 @pytest.mark.parametrize(

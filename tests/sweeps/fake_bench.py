@@ -87,7 +87,7 @@ class FakeEndToEnd:
         assert len(set(prompt_numbers)) == len(prompt_numbers) == len(prompts)
         assert window > 0
         self.bench.spare_s.append(spare_s)
-        found = {}
+        found: dict[str, Any] = {}
         for arm in arms:
             policy = policies.get(arm)
             asked = Decoding(

@@ -6,7 +6,6 @@ import json
 import re
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -83,7 +82,7 @@ def test_an_adapter_is_applied_and_told_where_peft_is_installed(copied: Path) ->
         adapter |= {f"base_model.model.{name}.lora_A.weight": a, f"base_model.model.{name}.lora_B.weight": b}
         merged[f"{name}.weight"] += 8 / 2 * b @ a
     save_file(adapter, copied / "adapter_model.safetensors")
-    settings: dict[str, Any] = {"base_model_name_or_path": "org/base", "peft_type": "LORA", "task_type": "CAUSAL_LM"}
+    settings: dict[str, object] = {"base_model_name_or_path": "org/base", "peft_type": "LORA", "task_type": "CAUSAL_LM"}
     settings |= {"r": 2, "lora_alpha": 8, "target_modules": ["q_proj"], "inference_mode": True}
     (copied / files.ADAPTER).write_text(json.dumps(settings))
     found = load(copied)

@@ -65,6 +65,15 @@ def test_a_batch_size_asked_twice_is_planned_once() -> None:
     assert found["batch_sizes"] == [1, 8] == [point["batch_size"] for point in found["points"]]
 
 
+def test_a_context_beyond_a_models_own_is_warned_of() -> None:
+    pair = planned_pair("llama-3.1-8b", "tinyllama-1.1b", "a100-80gb-sxm")
+    found = document(profile_from_alpha(0.7).at([1]), pair=pair, contexts=[1024, 200_000])
+    assert found["warnings"][:2] == [
+        "context 200000 is beyond the 131072 tokens that llama-3.1-8b was made for",
+        "context 200000 is beyond the 2048 tokens that tinyllama-1.1b was made for",
+    ]
+
+
 def test_other_vocabularies_are_warned_of() -> None:
     pair = planned_pair("llama-3.1-8b", "tinyllama-1.1b", "b200-sxm")
     found = document(profile_from_alpha(0.7).at([1]), pair=pair)

@@ -16,12 +16,15 @@ from tests.sweeps.imports.engines import (
     BATCH_SIZES,
     GAMMAS,
     MADE,
+    NOISE,
     SAID,
+    bench_result,
     best,
     omega,
     speedup,
     sweep_folder,
     t_round_s,
+    written,
 )
 
 SOURCES = {**{name: (name, write) for name, write in MADE.items()}, "sweep": ("vllm-bench", sweep_folder)}
@@ -50,6 +53,23 @@ def test_the_best_gamma_is_advised_at_every_batch_size(tmp_path: Path, source: s
         shown = entry["recommended_gamma"]
         assert entry["speedup"]["value"] == pytest.approx(speedup(size, shown), rel=0.01)
         assert entry["t_round_s"] == pytest.approx(t_round_s(size, shown), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("gammas", "told"), [((0, 1, 5), "most γ = 3, by 8 %"), ((0, 2, 4), "most γ = 3, by 1 %"), ((0, 1, 2), "")]
+)
+def test_a_gamma_between_those_measured_is_told(tmp_path: Path, gammas: tuple[int, ...], told: str) -> None:
+    files = [
+        written(tmp_path / f"g{gamma}-{number}.json", bench_result(8, gamma, noise))
+        for gamma in gammas
+        for number, noise in enumerate(NOISE)
+    ]
+    form = find_format("vllm-bench")
+    write_import(tmp_path / "run", [form], files, read(form, files, Given()), Names())
+    run = Run.open(tmp_path / "run")
+    assert {entry["gamma"] for entry in run.recommendations()} < {*gammas}
+    assert [one["code"] for one in run.warnings if one["code"] == "gamma_between"] == ["gamma_between"] * bool(told)
+    assert told in "".join(one["message"] for one in run.warnings)
 
 
 def test_rounds_and_acceptance_are_recovered(tmp_path: Path) -> None:
