@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Literal
 
-from specgauge.model.decision import Verdict
+from specgauge.model.decision import Verdict, ratio_text
 from specgauge.sweeps.exports.schedule import GammaRange
 
 DraftKind = Literal["model", "eagle3", "layers", "ngram"]
@@ -65,7 +65,9 @@ class PointAnswer:
         if self.gamma == 0:
             return f"batch {self.batch_size}: γ 0, {self.verdict}: {self.reason}"
         found = self.by_gamma[self.gamma]
-        ends = "" if found.low is None or found.high is None else f" ({found.low:.2f} to {found.high:.2f})"
+        ends = (
+            "" if found.low is None or found.high is None else f" ({ratio_text(found.low)} to {ratio_text(found.high)})"
+        )
         open_ = f", {self.verdict}: {self.reason}" if self.verdict == "undecided" else ""
         words = f"S {found.speedup:.2f}{ends}, {found.tokens_per_round:.2f} tokens a round"
         return f"batch {self.batch_size}: γ {self.gamma}, {words}{open_}"
