@@ -132,7 +132,7 @@ def scrape(batch_size: int, gamma: int, times: float, noise: float = 1.0) -> str
 
 
 def llama_scrape(batch_size: int, gamma: int, times: float, noise: float = 1.0) -> str:
-    """/metrics of a llama-server after `times` times the run; its requests are so long that first tokens do not count."""
+    """/metrics of a llama-server after `times` times the run, of requests so long that first tokens hardly count."""
     own = counts(gamma)
     values = {
         "tokens_predicted_total": own.tokens,
