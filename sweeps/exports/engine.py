@@ -10,8 +10,9 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
+from specgauge.model.exact import AcceptanceRule, DraftSampling
 from specgauge.sweeps.exports.answers import ServingAnswers
 
 DRAFT, TARGET = "DRAFT", "TARGET"
@@ -22,8 +23,8 @@ DRAFT, TARGET = "DRAFT", "TARGET"
 class DraftRules:
     """How an engine draws drafts and accepts them unless told otherwise."""
 
-    draft_sampling: Literal["same", "greedy"]
-    acceptance_rule: Literal["ratio", "match"]
+    draft_sampling: DraftSampling
+    acceptance_rule: AcceptanceRule
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -143,3 +143,10 @@ class Between:
             key = dict(labels).get(label, "")
             grown[key] = grown.get(key, 0.0) + value - self.before.samples.get(name, {}).get(labels, 0.0)
         return {key: int(value) for key, value in grown.items()}
+
+
+def betweens_of(paths: Sequence[Path], *, needs: str) -> list[Between]:
+    """The time between each two scrapes of a run, BEFORE AFTER; ValueError as `Between.of`, and for an odd number."""
+    if len(paths) % 2:
+        raise ValueError(f"{paths[-1]}: expected two scrapes a run, BEFORE AFTER, got {len(paths)} files")
+    return [Between.of(before, after, needs=needs) for before, after in zip(paths[::2], paths[1::2], strict=True)]

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from specgauge.sweeps.imports.engine_run import Counted, EngineRun, Given, Imported, checked_gamma, located
-from specgauge.sweeps.imports.prometheus import Between
+from specgauge.sweeps.imports.prometheus import Between, betweens_of
 from specgauge.sweeps.store.schema import WarningRow
 
 _TOKENS = "vllm:generation_tokens"
@@ -30,10 +30,8 @@ def is_scrape(head: str) -> bool:
 
 
 def read_scrapes(paths: Sequence[Path], given: Given) -> Imported:
-    """Runs from pairs of scrapes; errors as `Between`, and for a number of files that is odd."""
-    if len(paths) % 2:
-        raise ValueError(f"{paths[-1]}: expected two scrapes a run, BEFORE AFTER, got {len(paths)} files")
-    betweens = [Between.of(before, after, needs=_TOKENS) for before, after in zip(paths[::2], paths[1::2], strict=True)]
+    """Runs from pairs of scrapes; errors as `betweens_of`."""
+    betweens = betweens_of(paths, needs=_TOKENS)
     notes: list[WarningRow] = []
     runs = [
         _run(between, given.of("gamma", index, len(betweens)), notes, is_sized=bool(given.batch_size))
