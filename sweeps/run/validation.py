@@ -346,15 +346,16 @@ class Validation:
         self._hold_against_generate(path)
 
     def _plain_step_s(self, cell: ValidationCell) -> float | None:
-        """T_decode of a cell, by its first sample in the journal; None where it was not timed."""
+        """T_decode of a cell, by the journal; None where it was not timed."""
         point, chain = cell.point, chain_name(settings_of(cell.sampling))
         timed = [
-            line.samples_s[0][-1]
+            sample[-1]
             for line in self._session.run.journal.latest.values()
-            if line.arm == "decode" and line.samples_s and line.axes["chain"] == chain
+            if line.arm == "decode" and line.axes["chain"] == chain
             if (line.axes["pair"], (line.axes["batch_size"], line.axes["context"])) == (cell.key.pair, point)
+            for sample in line.samples_s
         ]
-        return timed[0] if timed else None
+        return float(np.median(timed)) if timed else None
 
     def _hold_against_generate(self, path: Path) -> None:
         """Tell where greedy texts of transformers' generate are not the plain loop's, rounding aside."""
@@ -463,8 +464,7 @@ class Validation:
             [batch.record(request) for one in found for request in one.requests],
             [batch.record(round_) for one in found for round_ in one.rounds],
         )
-        self._pace.took(cell.key, clock.now_s - started_s, self._plain_step_s(cell))  # what another cell's first takes
-        self._pace.took(cell.key, clock.now_s - warm_s)
+        self._pace.took(cell.key, clock.now_s - warm_s, self._plain_step_s(cell))  # warming up is a part of none
 
     def _arms_of_block(self, arms: Sequence[str], block: int) -> list[str]:
         """Those of a cell's arms that a block has, and all later ones may have."""

@@ -48,9 +48,10 @@ from specgauge.sweeps.analysis import predictions
 from specgauge.sweeps.analysis.predictions import AnalysedRun, predict_run, recommended_gammas
 from specgauge.sweeps.run.runner import tell_altered
 from specgauge.sweeps.store import derived
+from specgauge.sweeps.store.outcomes import PairOutcome, keep_outcomes
 from specgauge.sweeps.store.rows import json_line
 from specgauge.sweeps.store.rundir import ACCEPTANCE, PROMPTS, REPORT, ROLLOUTS, Run, prompt_rows
-from specgauge.sweeps.store.schema import PromptRow
+from specgauge.sweeps.store.schema import PromptRow, WarningRow
 from specgauge.sweeps.store.tables import DecodedLog, add_rollouts
 from specgauge.sweeps.store.writer import OpenRun
 from tests.sweeps.analysis.test_decoded import POLICIES, policy_run
@@ -112,6 +113,8 @@ def made_run(path: Path) -> Path:
     add_rollouts(path / ROLLOUTS, GREEDY, chains(3))
     rows = [PromptRow(pair="p", prompt=one, category="qa", text=f"text {one}", tokens=(1, one)) for one in range(4)]
     (path / PROMPTS).write_bytes(b"".join(map(json_line, rows)))
+    met = WarningRow(code="chat_without_template", message="2 of 4 prompts are chats", remedy="give plain ones")
+    keep_outcomes(path, {"p": PairOutcome(validation_reasons={"batch 9": "failed"}, left_out=["ε"], warnings=[met])})
     predict_run(run)
     return path
 

@@ -20,6 +20,7 @@ STAGES = {
     "tuned": ("policies.json",),
     "rounds": ("rounds.parquet",),
     "decoded": ("requests.parquet",),
+    "measured": ("outcomes.json",),
     "validated": ("validation.csv",),
     "predicted": ("predictions.csv",),
 }
