@@ -127,7 +127,7 @@ class RoundCosts:
         """One entry of the first axis: a batch size, or the estimate (0) of costs with replicates."""
 
         def chosen(values: FloatArray) -> FloatArray:
-            return np.broadcast_to(values, self.t_verify_s.shape)[at]
+            return np.asarray(np.broadcast_to(values, self.t_verify_s.shape)[at])
 
         return replace(
             self,

@@ -67,7 +67,8 @@ def test_scrapes_that_do_not_fit_are_refused(tmp_path: Path, before: str, after:
 
 
 def test_a_counter_that_is_no_number_is_refused(tmp_path: Path) -> None:
-    broken = scrape(4, 2, 2).replace("vllm:time_to_first_token_seconds_count{engine=\"0\",model_name=\"big\"} 128", "vllm:time_to_first_token_seconds_count NaN")  # fmt: skip  # noqa: E501
+    name = "vllm:time_to_first_token_seconds_count"
+    broken = scrape(4, 2, 2).replace(f'{name}{{engine="0",model_name="big"}} 128', f"{name} NaN")
     files = [written(tmp_path / "before.txt", scrape(4, 2, 1)), written(tmp_path / "after.txt", broken)]
     with pytest.raises(ValueError, match="expected finite numbers, got 64 and nan"):
         read_scrapes(files, Given())
