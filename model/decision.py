@@ -55,6 +55,11 @@ _CHANCE_SEED = 3
 _SMALLEST = 1e-300
 
 
+def ratio_text(ratio: float) -> str:
+    """A speed-up as it is shown: `1.27`, and `>99` for an end of an interval that two blocks leave open."""
+    return f"{ratio:.2f}" if ratio < 99.5 else ">99"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Decision:
     """What to do, and why."""
@@ -192,14 +197,14 @@ def summarise(
     found = _Combined(values=values, disagreements={})
     is_known = values.shape[0] > 1 and bool(np.isfinite(values).all())
     if is_known:
-        predicted_low, predicted_high = percentile_interval(values[1:], confidence)
+        predicted_low, predicted_high = _interval_of(values, confidence)
         found = _combine(values, candidates, measured or {}, confidence)
     estimate, drawn = found.values[0], found.values[1:]
     best, recommended = (int(choose(estimate, candidates, mask)) for choose in (best_gamma, recommended_gamma))
     low = high = p_best = expected_loss = p_pays = p_any = None
     decision = Decision(verdict="undecided", reason=_alone_text(measured or {}, confidence))
     if is_known:
-        low, high = percentile_interval(drawn, confidence)
+        low, high = _interval_of(found.values, confidence)
     if not mask.any():
         decision = Decision(verdict="do not speculate", reason="no gamma keeps the limits")
     elif is_known:
@@ -281,9 +286,15 @@ def _variance(logs: FloatArray, confidence: float) -> float:
     return float((high - low) / 2 / NormalDist().inv_cdf(0.5 + confidence / 2)) ** 2
 
 
+def _interval_of(values: FloatArray, confidence: float) -> tuple[FloatArray, FloatArray]:
+    """Central intervals over replicates, wide enough to hold the estimates, which are row 0."""
+    low, high = percentile_interval(values[1:], confidence)
+    return np.minimum(low, values[0]), np.maximum(high, values[0])
+
+
 def _interval_text(logs: FloatArray, confidence: float) -> str:
-    low, high = np.exp(percentile_interval(logs[1:], confidence))
-    return f"{math.exp(logs[0]):.2f} ({low:.2f} to {high:.2f})"
+    low, high = np.exp(_interval_of(logs, confidence))
+    return f"{ratio_text(math.exp(logs[0]))} ({ratio_text(low)} to {ratio_text(high)})"
 
 
 def _alone_text(measured: Mapping[int, FloatArray], confidence: float) -> str:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from specgauge.model.decision import ratio_text
 from specgauge.model.settings import Point
 
 UNKNOWN = "–"
@@ -118,7 +119,8 @@ def interval(low: float | None, high: float | None, decimals: int = 2) -> str:
     """`1.38–1.46`, or the dash for unknown where an end is not known."""
     if low is None or high is None:
         return UNKNOWN
-    return f"{low:.{decimals}f}–{high:.{decimals}f}"
+    ends = (f"{end:.{decimals}f}" if end < 99.5 else ratio_text(end) for end in (low, high))
+    return "–".join(ends)
 
 
 def with_interval(value: float | None, low: float | None, high: float | None) -> str:

@@ -120,7 +120,7 @@ def _intervals(by_prompt: RenewalResult, config: Config) -> tuple[list[float | N
     """(low, high) of survival by position, from the replicates that Ω has its interval from; None where unknown."""
     survival = by_prompt.survival[:, 0]
     starts = np.broadcast_to(by_prompt.starts, survival.shape)
-    weights = draw_prompts(survival.shape[0], config.precision.bootstrap_replicates, config.seed)
+    weights = draw_prompts(survival.shape[0], config.precision.replicates, config.seed)
     replicates = ratio_replicates(survival, starts, weights, confidence=config.precision.confidence)
     ends = percentile_interval(np.clip(replicates[1:], 0.0, 1.0), config.precision.confidence)
     low, high = ([finite_or_none(value) for value in end] for end in ends)

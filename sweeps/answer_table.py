@@ -20,6 +20,7 @@ from collections.abc import Iterator, Mapping
 from itertools import groupby
 from textwrap import wrap
 
+from specgauge.model.decision import ratio_text
 from specgauge.sweeps.analysis.answers import Entry, Recommendations, is_conflict, is_known
 from specgauge.sweeps.side_by_side import side_by_side
 from specgauge.sweeps.text_table import count, milliseconds, printable
@@ -93,7 +94,7 @@ def _side_by_side(answers: Recommendations) -> Iterator[str]:
 def _with_ends(span: Mapping[str, float | None]) -> str:
     """`1.27 (1.14-1.44)`, or the value alone."""
     value, low, high = span["value"], span["low"], span["high"]
-    return _short(value, 2) if low is None else f"{_short(value, 2)} ({low:.2f}-{high:.2f})"
+    return _short(value, 2) if low is None else f"{_short(value, 2)} ({ratio_text(low)}-{ratio_text(high)})"
 
 
 def _short(value: float | None, decimals: int) -> str:

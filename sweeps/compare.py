@@ -266,7 +266,7 @@ def _cell_figures(
     (setting, cell), config = point, drawn.run.config
     blocks = [block[:, 0] for block in cell.arms["decode"].blocks_as_taken_s.values()]  # its pace is uncertain too
     seed = (config.seed, int(cell.cell.id, 16))
-    draws = draw_blocks(len(blocks), config.precision.bootstrap_replicates, seed)
+    draws = draw_blocks(len(blocks), config.precision.replicates, seed)
     taken_s = median_replicates(blocks, draws)
     plain = cell.cell.batch_size / float(cell.costs.t_decode_s) * (taken_s[0] / taken_s)  # as the answers have it
     estimate, replicates = answers.estimate(*point), drawn.estimate(*as_drawn)

@@ -37,6 +37,11 @@ def involuntary_switches() -> int | None:
     return None if resource is None else resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
 
 
+def usable_cores() -> int:
+    """Those that this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def steal_s() -> float | None:
     """Seconds that the host gave to others since it began, the mean of all processors; None where that is unknown."""
     try:
@@ -79,7 +84,7 @@ def watched_for_neighbours(work: Callable[[], Result], *, on_cpu: bool) -> tuple
         steal_s=steal,
         pressure_s=pressure,
     )
-    return found, replace(counted, disturbed=int(counted.is_disturbed(on_cpu=on_cpu)))
+    return found, replace(counted, disturbed=int(counted.is_disturbed(on_cpu=on_cpu, cores=usable_cores())))
 
 
 @dataclass(kw_only=True)

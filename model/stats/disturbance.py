@@ -1,15 +1,18 @@
 """What tells of other programs beside a measurement, and whether that was more than an idle machine makes.
 
     found = Disturbance(threads=2, wall_s=0.02, processor_s=0.03, involuntary_switches=3, steal_s=0.0)
-    found.is_disturbed(on_cpu=True), added_up([found, found]).involuntary_switches        →  True, 6
+    found.is_disturbed(on_cpu=True, cores=4), added_up([found, found]).involuntary_switches        →  True, 6
 
 A thread that loses its core to another program is switched involuntarily (getrusage(2), ru_nivcsw).  On two idle cores
-that happened 3 times a second of one thread's work and 54 times of two threads', for housekeeping; beside a program
-that kept one of the cores busy 100 to 240 times and over a thousand times.  A host that gives a virtual machine's
-processors to others shows as steal (proc_stat(5)): a tick of 10 ms within a sample, or over 1 % of something longer.  A
-GPU that slows down since it is hot or short of power says so itself.  Counts decide, not whether something was slow, so
-that taking it again favours no fast ones.  Where the processor does all the work, a process that ran for less than nine
-tenths of the time stood in a queue, however seldom it was switched.  Everything else is recorded and decides nothing.
+that happened 3 times a second of one thread's work and 54 to 91 times of two threads', which leave no core to the
+housekeeping; beside a program that kept one of the cores busy 100 to 240 times and over a thousand times.  A host that
+gives a virtual machine's processors to others shows as steal (proc_stat(5)): a tick of 10 ms within a sample, or over 1
+% of something longer.  A GPU that slows down since it is hot or short of power says so itself.  Counts decide, not
+whether something was slow, so that taking it again favours no fast ones.  Where the processor does all the work, a
+process that ran for less than nine tenths of the time stood in a queue, however seldom it was switched; so did threads
+that ran for less than nine tenths of theirs while something waited for a processor in over a tenth of the time (two
+threads on two cores: .99 and .7 %, beside a program that kept one core busy .55 and 50 %, at 106 switches a second).
+Everything else is recorded and decides nothing.
 
 Several threads wait for each other at every operation.  Where another program holds one of them up, an operation takes
 that wait, whatever it computes: a longer forward looks as cheap as a short one, in every sample alike, so that no
@@ -22,12 +25,15 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
-MOST_SWITCHES, MOST_SWITCHES_PER_S = 1, 40.0
-"""Involuntary switches of anything measured, and for each second of each thread, that idle machines make."""
+MOST_SWITCHES, MOST_SWITCHES_PER_S, MOST_ON_ALL_CORES_PER_S = 1, 40.0, 150.0
+"""Involuntary switches of anything measured, and for each second of each thread, that idle machines make; the last
+where the threads leave no core free."""
 MOST_STOLEN = 0.01
 """Share of the time."""
 LEAST_RUNNING = 0.9
-"""Processor seconds in each second of work on the CPU."""
+"""Processor seconds in each second of work on the CPU; of each thread where something waited, too."""
+MOST_WAITED = 0.1
+"""Share of the time in which something waited for a processor, of an idle machine."""
 SLOWDOWNS = {
     0x4: "power cap",
     0x8: "hardware slowdown",
@@ -72,12 +78,19 @@ class Disturbance:
     """How often one of them was taken again, and the seconds of what was dropped."""
     retaken_s: float = 0.0
 
-    def is_disturbed(self, *, on_cpu: bool) -> bool:
-        """Whether switches or lost time are more than an idle machine makes; on_cpu: all work is the processor's."""
+    def is_disturbed(self, *, on_cpu: bool, cores: int) -> bool:
+        """Whether switches or lost time are more than an idle machine makes.
+
+        on_cpu: whether all work is the processor's. cores: those that this process may use.
+        """
         wall_s = self.wall_s or 0.0
-        if on_cpu and self.processor_s is not None and self.processor_s < LEAST_RUNNING * wall_s:
-            return True
-        housekeeping = MOST_SWITCHES + MOST_SWITCHES_PER_S * wall_s * (self.threads or 1)
+        threads = self.threads or 1
+        if on_cpu and self.processor_s is not None:
+            waited = (self.pressure_s or 0.0) > MOST_WAITED * wall_s
+            if self.processor_s < LEAST_RUNNING * wall_s * (threads if waited else 1):
+                return True
+        per_s = MOST_SWITCHES_PER_S if threads < cores else MOST_ON_ALL_CORES_PER_S
+        housekeeping = MOST_SWITCHES + per_s * wall_s * threads
         return (self.involuntary_switches or 0) > housekeeping or (self.steal_s or 0.0) > MOST_STOLEN * wall_s
 
     @property

@@ -129,7 +129,7 @@ class _DecodedPoint:
         """Pooled rates (1 + R, A), over all blocks and over drawn batches, from sums (blocks, A)."""
         precision = self.decoded.config.precision
         top, bottom = sum_by_prompt(numerators, batch_of), sum_by_prompt(denominators, batch_of)
-        weights = draw_prompts(len(top), precision.bootstrap_replicates, self.decoded.config.seed)
+        weights = draw_prompts(len(top), precision.replicates, self.decoded.config.seed)
         return ratio_replicates(top, bottom, weights, confidence=precision.confidence, log_scale=True)
 
     def _interval(self, name: str, replicates: FloatArray) -> dict[str, float | None]:

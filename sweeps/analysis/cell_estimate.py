@@ -70,7 +70,7 @@ def recorded_acceptance(config: Config, texts: RecordedTexts, setting: Setting) 
     """Ω and A_γ of every gamma of the grid, from the recorded texts of a setting."""
     gammas, precision = config.grid.gamma, config.precision
     result = texts.rounds(setting, gammas=gammas, max_new_tokens=config.workload.max_new_tokens)
-    weights = draw_prompts(result.starts.shape[0], precision.bootstrap_replicates, config.seed)
+    weights = draw_prompts(result.starts.shape[0], precision.replicates, config.seed)
     ratios = [
         ratio_replicates(sums, result.starts, weights, confidence=precision.confidence)
         for sums in (result.committed, result.full_acceptance)
@@ -131,7 +131,7 @@ def acceptance_by_group(config: Config, rounds: RecordedRounds, groups: Mapping[
     found = [groups.get(number) for number in rounds.acceptance.prompts]
     for group in dict.fromkeys(found):
         own = [index for index, one in enumerate(found) if one == group]
-        weights = draw_prompts(len(own), precision.bootstrap_replicates, config.seed)
+        weights = draw_prompts(len(own), precision.replicates, config.seed)
         omega = ratio_replicates(result.committed[own], result.starts[own], weights, confidence=precision.confidence)
         low, high = percentile_interval(np.clip(omega[1:], 1, result.gammas + 1), precision.confidence)
         yield GroupAcceptance(
@@ -221,7 +221,7 @@ def cell_costs(config: Config, cell: CellTimings, gammas: tuple[int, ...], share
         blocks = {name: _blocks(cell, name) for name in round_arms(gammas, catches_up=cell.cell.catches_up)}
         draws = draw_blocks(
             max(len(arm) for arm in blocks.values()),
-            config.precision.bootstrap_replicates,
+            config.precision.replicates,
             (config.seed, int(cell.cell.id, 16)),
         )
         shared[key] = cell, costs_from_blocks(blocks, gammas, draws, waiting_spread=cell.waiting_spread(blocks))
@@ -230,7 +230,7 @@ def cell_costs(config: Config, cell: CellTimings, gammas: tuple[int, ...], share
 
 def _costs_apart(config: Config, cell: CellTimings, gammas: tuple[int, ...]) -> RoundCosts:
     """Costs of arms that were timed apart, as the runs of a serving engine are: every arm by its own blocks."""
-    replicates = config.precision.bootstrap_replicates
+    replicates = config.precision.replicates
 
     def drawn(name: str, stream: int) -> FloatArray:
         """(1 + R, marks) medians; NaN where the arm was not timed."""

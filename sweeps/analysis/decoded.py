@@ -209,7 +209,7 @@ class DecodedCells:
             blocks=blocks,
             settings=settings,
             sources=sources,
-            fitted=overheads(blocks, settings, replicates=config.precision.bootstrap_replicates, seed=config.seed),
+            fitted=overheads(blocks, settings, replicates=config.precision.replicates, seed=config.seed),
             measured=_measured(config, blocks, rounds, requests),
         )
 
@@ -330,7 +330,7 @@ def _measured(
     spread = batch_spread(cells)
     options: dict[str, Any] = {
         "confidence": config.precision.confidence,
-        "replicates": config.precision.bootstrap_replicates,
+        "replicates": config.precision.replicates,
         "seed": config.seed,
         "spread": SINGLE_BATCH_SPREAD if np.isnan(spread) else spread,
     }

@@ -116,7 +116,7 @@ def _counted(run: Run, pair: str, sampling: str) -> RecordedRounds | None:
     acceptance = counted_acceptance(
         rows,
         run.config.grid.gamma,
-        replicates=precision.bootstrap_replicates,
+        replicates=precision.replicates,
         seed=run.config.seed,
         confidence=precision.confidence,
     )

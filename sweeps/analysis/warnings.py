@@ -14,6 +14,7 @@ import numpy as np
 
 from specgauge.model.acceptance.recorded import ChainCheck
 from specgauge.model.arms import is_prefill, verify_arm
+from specgauge.model.decision import ratio_text
 from specgauge.model.search.candidates import LEFT_OUT
 from specgauge.model.settings import Setting
 from specgauge.model.stats.disturbance import Disturbance, added_up, shares_text
@@ -392,7 +393,7 @@ def _pair_warnings(rows: Sequence[_Row]) -> Iterator[WarningRow]:
             code="prediction_contradicted",
             message=f"{_point(row)}, γ = {row['gamma']}: the measured costs predict that it {verb} (S = "
             f"{row['speedup_predicted']:.2f}), decoding says otherwise ({row['speedup_measured']:.2f}, interval "
-            f"{low:.2f}–{high:.2f})",
+            f"{ratio_text(low)}–{ratio_text(high)})",
             remedy="rely on neither until it is known which is wrong: cost_error and acceptance_error in "
             "validation.csv tell",
         )

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import groupby
 
-from specgauge.model.decision import Verdict
+from specgauge.model.decision import Verdict, ratio_text
 from specgauge.model.schedule import ScheduleStep
 from specgauge.sweeps.exports.schedule import GammaRange
 from specgauge.sweeps.foretell.machine import DraftKind
@@ -64,7 +64,9 @@ class PointAnswer:
         if self.gamma == 0:
             return f"batch {self.batch_size}: γ 0, {self.verdict}: {self.reason}"
         found = self.by_gamma[self.gamma]
-        ends = "" if found.low is None or found.high is None else f" ({found.low:.2f} to {found.high:.2f})"
+        ends = (
+            "" if found.low is None or found.high is None else f" ({ratio_text(found.low)} to {ratio_text(found.high)})"
+        )
         open_ = f", {self.verdict}: {self.reason}" if self.verdict == "undecided" else ""
         words = f"S {found.speedup:.2f}{ends}, {found.tokens_per_round:.2f} tokens a round"
         return f"batch {self.batch_size}: γ {self.gamma}, {words}{open_}"

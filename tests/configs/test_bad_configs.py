@@ -81,12 +81,8 @@ VALUES: Cases = {
     "not a number": ("sampling:\n  - name: a\n    temperature: .nan\n", "6 sampling[0].temperature finite_number"),
     "top_p over 1": ("sampling:\n  - {name: a, top_p: 90}\n", "5 sampling[0].top_p less_than_equal"),
     "replicates that make no interval": (
-        "precision:\n  bootstrap_replicates: 199\n",
+        "precision:\n  bootstrap_replicates: 9\n",
         "5 precision.bootstrap_replicates greater_than_equal",
-    ),
-    "replicates of another confidence": (
-        "precision: {confidence: 0.99}\n",
-        "4 precision.bootstrap_replicates refused",
     ),
     "blocks crossed by default": ("precision:\n  min_blocks: 30\n", "4 precision.max_blocks refused"),
     "texts shorter than a round": ("workload:\n  max_new_tokens: 6\n", "5 workload.max_new_tokens refused"),

@@ -260,3 +260,11 @@ def test_the_schema_is_valid_2020_12_with_a_title_and_a_description_of_every_fie
         for name, field in section["properties"].items():
             assert field.get("title") or "$ref" in field or "anyOf" in field, name
             assert field["description"], name
+
+
+@pytest.mark.parametrize(
+    ("confidence", "written", "drawn"), [(0.9, 10, 200), (0.9, 200, 200), (0.95, 1000, 1000), (0.99, 1000, 2000)]
+)
+def test_ten_replicates_lie_beyond_each_end_of_an_interval(confidence: float, written: int, drawn: int) -> None:
+    found = config(precision={"confidence": confidence, "bootstrap_replicates": written})
+    assert found.precision.replicates == drawn

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from scipy.stats import norm
 
 from specgauge.model.checks import FloatArray
-from specgauge.model.decision import costs_from_blocks, estimate_speedup, summarise
+from specgauge.model.decision import costs_from_blocks, estimate_speedup, ratio_text, summarise
 from specgauge.model.speedup import speedups
 from specgauge.model.stats.bootstrap import Blocks, draw_blocks, draw_prompts, ratio_replicates
 from tests.model.made import made_acceptance
@@ -41,6 +41,16 @@ def test_tokens_per_round_stay_between_one_and_gamma_plus_one() -> None:
     costs = costs_from_blocks(flat_arms(), [1], draw_blocks(3, 2, 0))
     found = speedups(costs, made_acceptance([[1.9], [2.3], [0.8]], np.zeros((3, 1))))
     assert found[:, 0].tolist() == pytest.approx([19 / 12, 20 / 12, 10 / 12])
+
+
+def test_an_interval_holds_its_estimate_and_open_ends_are_short() -> None:
+    replicates = np.repeat(np.linspace(1.5, 1.6, 100)[:, None], 3, axis=1)
+    found = summarise(np.vstack([np.array([[1.4, 1.55, 1.7]]), replicates]), GAMMAS)
+    assert found.low is not None
+    assert found.high is not None
+    assert found.low.tolist() == pytest.approx([1.4, 1.50495, 1.50495], abs=1e-4)
+    assert found.high.tolist() == pytest.approx([1.59505, 1.59505, 1.7], abs=1e-4)
+    assert [ratio_text(one) for one in (0.21, 99.49, 99.5, 9.4e11)] == ["0.21", "99.49", ">99", ">99"]
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from specgauge.model.decision import ratio_text
 from specgauge.reports.formatting import UNKNOWN
 from specgauge.sweeps.analysis.answers import Recommendations
 from specgauge.sweeps.compare import Comparison
@@ -54,7 +55,7 @@ def shown_answers(answers: Recommendations) -> list[list[str]]:
     for entry in answers.entries:
         row = answer_row(answers, entry)
         low, high = row["speedup_low"], row["speedup_high"]
-        interval = UNKNOWN if low is None or high is None else f"{low:.2f} to {high:.2f}"
+        interval = UNKNOWN if low is None or high is None else f"{ratio_text(low)} to {ratio_text(high)}"
         cells = [UNKNOWN if row[name] is None else str(row[name]) for name in names]
         found.append([*cells, _two_decimals(row["speedup"]), interval, _two_decimals(row["speedup_measured"])])
     return found

@@ -39,6 +39,7 @@ def test_what_the_system_counted_while_something_ran(
 ) -> None:
     """193 switches in 2 s are few for five threads; work of a GPU is fed by one."""
     monkeypatch.setattr(torch, "get_num_threads", lambda: 5)
+    monkeypatch.setattr(neighbours, "usable_cores", lambda: 8)
     count(
         monkeypatch,
         monotonic=[100.0, 102.0],

@@ -43,19 +43,35 @@ def test_more_switches_or_stolen_time_than_an_idle_machine_has(
     switches: int | None, steal_s: float | None, wall_s: float, is_disturbed: bool
 ) -> None:
     found = Disturbance(threads=2, wall_s=wall_s, involuntary_switches=switches, steal_s=steal_s)
-    assert found.is_disturbed(on_cpu=True) == is_disturbed
+    assert found.is_disturbed(on_cpu=True, cores=4) == is_disturbed
+
+
+@pytest.mark.parametrize(("cores", "switches", "is_disturbed"), [(2, 301, False), (2, 302, True), (3, 82, True)])
+def test_threads_that_leave_no_core_free_are_switched_more_often(cores: int, switches: int, is_disturbed: bool) -> None:
+    found = Disturbance(threads=2, wall_s=1.0, involuntary_switches=switches)
+    assert found.is_disturbed(on_cpu=True, cores=cores) == is_disturbed
 
 
 @pytest.mark.parametrize(
-    ("processor_s", "on_cpu", "is_disturbed"),
-    [(0.89, True, True), (0.9, True, False), (2.0, True, False), (0.1, False, False), (None, True, False)],
+    ("processor_s", "pressure_s", "on_cpu", "is_disturbed"),
+    [
+        (0.89, None, True, True),
+        (0.9, None, True, False),
+        (0.9, 0.1, True, False),
+        (1.79, 0.11, True, True),
+        (1.8, 0.11, True, False),  # what waited were others
+        (0.1, 1.0, False, False),
+        (None, 1.0, True, False),
+    ],
 )
 def test_work_of_the_processor_that_stood_in_a_queue_is_disturbed(
-    processor_s: float | None, on_cpu: bool, is_disturbed: bool
+    processor_s: float | None, pressure_s: float | None, on_cpu: bool, is_disturbed: bool
 ) -> None:
     """Beside many others a thread is switched seldom, and waits long."""
-    found = Disturbance(threads=2, wall_s=1.0, processor_s=processor_s, involuntary_switches=43, steal_s=0.0)
-    assert found.is_disturbed(on_cpu=on_cpu) == is_disturbed
+    found = Disturbance(
+        threads=2, wall_s=1.0, processor_s=processor_s, involuntary_switches=43, steal_s=0.0, pressure_s=pressure_s
+    )
+    assert found.is_disturbed(on_cpu=on_cpu, cores=4) == is_disturbed
 
 
 @pytest.mark.parametrize(
