@@ -25,6 +25,7 @@ from specgauge.sweeps.exports.engine import (
     Export,
     Request,
     expectation,
+    from_on,
     placeholder_notes,
     refuse_batch_size,
     release_number,
@@ -75,12 +76,6 @@ def up_to(steps: tuple[ScheduleStep, ...]) -> dict[int, int]:
     """The schedule whose keys are the last batch sizes; what is off at the end has none."""
     kept = steps[:-1] if steps[-1].gamma == 0 else steps
     return {step.last: step.gamma for step in kept}
-
-
-def from_on(steps: tuple[ScheduleStep, ...], largest_batch: int) -> dict[int, int]:
-    """The schedule whose keys are the first batch sizes, off beyond the largest known."""
-    found = {step.first: step.gamma for step in steps}
-    return found if steps[-1].gamma == 0 else {**found, largest_batch + 1: 0}
 
 
 def _falling(answers: ServingAnswers) -> tuple[tuple[ScheduleStep, ...], list[str]]:
