@@ -11,13 +11,15 @@ S is taken as `specgauge.model.speedup.speedups` gave it; gamma 0 is plain decod
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import groupby
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from specgauge.model.checks import IntArray, numbers, whole_numbers
-from specgauge.model.speedup import RECOMMENDED_TOLERANCE, recommended_gamma
+from specgauge.model.speedup import recommended_gamma
 
 MOST_SIZES = 512
 """Batch sizes a schedule is computed at; of a wider range as many, evenly spread on a logarithmic scale."""
@@ -45,10 +47,9 @@ def gamma_schedule(
 ) -> list[ScheduleStep]:
     """Ranges of batch sizes that share a gamma, without gaps, from S (B, G) at rising batch sizes (B,).
 
-    A gamma is kept until its S (1 for plain decoding) falls more than 1 % short of the best, so that a schedule does
-    not change where there is nothing to gain; then the smallest gamma within 1 % of the best follows.  allowed: (B, G)
-    mask of what limits leave.  A range ends where the next begins: what lies between two batch sizes of the list
-    belongs to the smaller.
+    Each batch size has the smallest gamma whose S (1 for plain decoding, gamma 0) is within 1 % of the best, as
+    everywhere.  allowed: (B, G) mask of what limits leave.  A range ends where the next begins: what lies between two
+    batch sizes of the list belongs to the smaller.
 
     Raises:
         ValueError: shapes that do not fit, batch sizes that do not rise, or an S that is not a number.
@@ -57,20 +58,21 @@ def gamma_schedule(
     values = numbers("speedups", speedups)
     if sizes.ndim != 1 or drafts.ndim != 1 or values.shape != (sizes.size, drafts.size) or np.any(np.diff(sizes) <= 0):
         raise ValueError(f"speedups: expected ({sizes.size}, {drafts.size}) at rising batch sizes, got {values.shape}")
-    choices = np.concatenate([[0], drafts])
     mask = np.ones(values.shape, dtype=np.bool_) if allowed is None else np.asarray(allowed, dtype=np.bool_)
     padded = np.concatenate([np.ones((sizes.size, 1)), np.where(mask, values, -np.inf)], axis=1)
-    chosen = recommended_gamma(padded, choices)
-    kept = padded >= padded.max(axis=1, keepdims=True) * (1.0 - RECOMMENDED_TOLERANCE)
-    steps: list[ScheduleStep] = []
-    for at, size in enumerate(sizes.tolist()):
-        if steps and kept[at, choices.tolist().index(steps[-1].gamma)]:
-            steps[-1] = ScheduleStep(first=steps[-1].first, last=size, gamma=steps[-1].gamma)
-            continue
-        if steps:
-            steps[-1] = ScheduleStep(first=steps[-1].first, last=size - 1, gamma=steps[-1].gamma)
-        steps.append(ScheduleStep(first=size, last=size, gamma=int(chosen[at])))
-    return steps
+    chosen = recommended_gamma(padded, np.concatenate([[0], drafts])).tolist()
+    ranges = equal_ranges(dict(zip(sizes.tolist(), chosen, strict=True)))
+    return [ScheduleStep(first=own[0], last=last, gamma=chosen[sizes.tolist().index(own[0])]) for own, last in ranges]
+
+
+def equal_ranges(answers: Mapping[int, object]) -> list[tuple[list[int], int]]:
+    """Neighbouring batch sizes with the same answer, each with where their range ends: before the next begins.
+
+    >>> equal_ranges({1: "a", 4: "a", 8: "b"})
+    [([1, 4], 7), ([8], 8)]
+    """
+    runs = [list(group) for _, group in groupby(sorted(answers), key=lambda size: answers[size])]
+    return list(zip(runs, [*(run[0] - 1 for run in runs[1:]), *(run[-1] for run in runs[-1:])], strict=True))
 
 
 def paying_ranges(batch_sizes: ArrayLike, best_speedups: ArrayLike) -> list[tuple[int, int]]:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 
 from specgauge.cli.main import main
 from specgauge.model import speedup
@@ -19,6 +20,8 @@ from specgauge.model.search.candidates import SearchSettings, bound_candidates
 from specgauge.model.search.levels import exact_levels
 from specgauge.reports.formatting import speedup as speedup_text
 from specgauge.sweeps.analysis.predictions import predict, predict_run
+from specgauge.sweeps.exports.registry import ENGINES, export_settings
+from specgauge.sweeps.exports.run_answers import run_answers
 from specgauge.sweeps.store.rundir import Run
 from tests.model.made import question
 from tests.sweeps import made
@@ -71,6 +74,12 @@ class Commands:
         (entry,) = self.json("recommend", str(self.first.path), *options)["recommendations"]
         return [entry["speedup"]["value"], entry["speedup"]["low"]]
 
+    def export(self) -> list[float]:
+        """S of every γ and batch size that settings are written from."""
+        predict_run(self.first)
+        answers = run_answers(self.first, ENGINES["vllm"].rules, undecided="gamma")
+        return [one.speedup for point in answers.points for one in point.by_gamma.values()]
+
     def limited(self) -> list[float]:
         return self.recommend("--max-itl", "3600s")
 
@@ -88,7 +97,7 @@ class Commands:
 
 
 @pytest.mark.parametrize("name", FACTORS)
-@pytest.mark.parametrize("command", ["predict", "plan", "recommend", "limited", "compare", "report"])
+@pytest.mark.parametrize("command", ["predict", "plan", "export", "recommend", "limited", "compare", "report"])
 def test_every_command_asks_the_one_equation(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, name: str, command: str
 ) -> None:
@@ -117,6 +126,27 @@ def test_rounds_timed_whole_go_through_the_one_equation(
     for (speedup_before, seconds_before), (speedup_after, seconds_after) in zip(before, figures(), strict=True):
         assert speedup_after == pytest.approx(factor * speedup_before, rel=1e-12)
         assert seconds_after == pytest.approx(seconds_before / factor, rel=1e-12)
+
+
+def test_exported_thresholds_go_through_the_one_equation(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """TensorRT-LLM is told below which acceptance S is under 1: Omega / S - 1 accepted drafts, of γ."""
+    commands = Commands(tmp_path, capsys)
+
+    def exported() -> tuple[float, float]:
+        predict_run(commands.first)
+        (point,) = run_answers(commands.first, ENGINES["tensorrt-llm"].rules, undecided="gamma").points
+        text = export_settings(commands.first, "tensorrt-llm", undecided="gamma").content
+        written = yaml.safe_load(text)["speculative_config"]["acceptance_rate_threshold"]
+        return written, (point.by_gamma[point.gamma].break_even_accepted) / point.gamma
+
+    written, expected = exported()
+    assert written == pytest.approx(max(0.0, expected), abs=5e-4)
+    install(monkeypatch, "_speedup")
+    again, less = exported()
+    assert again == pytest.approx(max(0.0, less), abs=5e-4)
+    assert less < expected
 
 
 def test_replayed_rounds_take_what_the_equation_says(

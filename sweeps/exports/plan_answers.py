@@ -117,7 +117,8 @@ def plan_answers(path: Path, *, context: int | None = None) -> ServingAnswers:
     """γ by batch size at a context of a plan, the longest by default.
 
     Raises:
-        ValueError: no document of a plan, damaged or of another release, or a context that it does not have.
+        ValueError: no document of a plan, damaged, contradicting itself or of another release, or a context that it
+            does not have.
         OSError: it cannot be read.
     """
     plan = _read(path)
@@ -131,6 +132,7 @@ def plan_answers(path: Path, *, context: int | None = None) -> ServingAnswers:
     last = contexts[chosen].schedule[-1].last
     here = [point for point in plan.points if point.context == chosen and point.batch_size <= last]
     points = sorted(here, key=lambda point: point.batch_size)
+    _check_answers(path, chosen, contexts[chosen].schedule, points)
     reasons = {point.batch_size: point.decision for point in points}
     ranges = [_range(step, reasons) for step in contexts[chosen].schedule]
     first = ranges[0].first
@@ -181,6 +183,32 @@ def _read(path: Path) -> PlanDocument:
         ) from error
 
 
+def _check_answers(path: Path, context: int, schedule: Sequence[PlannedStep], points: Sequence[PlannedPoint]) -> None:
+    """Refuse a schedule and points that cannot be of one plan, as of a document that somebody changed."""
+    where, first = f"{path}: context {context}", schedule[0].first
+    for step in schedule:
+        if step.first != first or step.last < first:
+            raise ValueError(
+                f"{where}: expected a schedule whose ranges go on from batch size {first}, got {step.first} to "
+                f"{step.last}; {_AGAIN}"
+            )
+        first = step.last + 1
+    sizes = [point.batch_size for point in points]
+    if not points or sizes[0] != schedule[0].first or len({*sizes}) < len(sizes):
+        raise ValueError(
+            f"{where}: expected points at batch sizes from {schedule[0].first} on, each once, got "
+            f"{', '.join(map(str, sizes[:8])) or 'none'}; {_AGAIN}"
+        )
+    asked = {step.gamma for step in schedule if step.gamma}
+    for point in points:
+        known = [one.gamma for one in point.by_gamma]
+        if not asked <= {*known} or len({*known}) < len(known):
+            raise ValueError(
+                f"{where}, batch size {point.batch_size}: expected each gamma of the schedule once "
+                f"({', '.join(map(str, sorted(asked)))}), got {', '.join(map(str, known)) or 'none'}; {_AGAIN}"
+            )
+
+
 def _range(step: PlannedStep, decisions: dict[int, PlannedDecision]) -> GammaRange:
     decision = next((decisions[size] for size in sorted(decisions) if step.first <= size <= step.last), None)
     return GammaRange(
@@ -193,7 +221,7 @@ def _range(step: PlannedStep, decisions: dict[int, PlannedDecision]) -> GammaRan
 
 
 def _point(point: PlannedPoint, ranges: Sequence[GammaRange]) -> PointAnswer:
-    """A point with the γ of the schedule, which may keep one where another is hardly better."""
+    """A point with the γ of the schedule."""
     figures = {
         one.gamma: GammaFigures(
             tokens_per_round=one.tokens_per_round,

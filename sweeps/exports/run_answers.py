@@ -24,7 +24,7 @@ from specgauge.sweeps.analysis.settings import RunSetting, cells_of
 from specgauge.sweeps.analysis.timings import CellTimings
 from specgauge.sweeps.exports.answers import DraftSource, GammaFigures, PointAnswer, ServingAnswers
 from specgauge.sweeps.exports.engine import DraftRules
-from specgauge.sweeps.exports.schedule import KnownPoint, Undecided, answer, gamma_schedule
+from specgauge.sweeps.exports.schedule import KnownPoint, Undecided, answer, decided_schedule
 from specgauge.sweeps.imports.write import UNKNOWN
 from specgauge.sweeps.plan import chains, planned_pairs, settings_of
 from specgauge.sweeps.recommend import refuse_what_is_not_there
@@ -68,7 +68,7 @@ def run_answers(
         warnings += _chosen("context", str(context), list(map(str, contexts)))
     known = _known_points(analysed, setting, [cell for cell in cells if cell.cell.context == context], warnings)
     confidence = run.config.precision.confidence
-    ranges = gamma_schedule(
+    ranges = decided_schedule(
         {size: known_point for size, (known_point, _) in known.items()}, undecided=undecided, confidence=confidence
     )
     return ServingAnswers(
@@ -85,7 +85,7 @@ def run_answers(
         confidence=confidence,
         ranges=ranges,
         points=tuple(_point(size, *known[size], undecided) for size in sorted(known)),
-        reach=_reach(sorted(known)),
+        reach=_reach(sorted(known), is_imported=run.is_imported),
         notes=tuple(_notes(setting, analysed, [point for point, _ in known.values()])),
         warnings=tuple(warnings),
     )
@@ -159,11 +159,13 @@ def _known_points(
     return found
 
 
-def _reach(sizes: list[int]) -> str:
+def _reach(sizes: list[int], *, is_imported: bool) -> str:
     """What the batch sizes measured leave open."""
     below = f"below batch size {sizes[0]} nothing was measured: γ is as there; " if sizes[0] > 1 else ""
     if len(sizes) == 1:
         more = "`specgauge run … --set grid.batch_size=[1,4,16,64]` measures more"
+        if is_imported:
+            more = "import runs at more batch sizes beside these"
         return f"{below}only batch size {sizes[0]} was measured: γ is 0 beyond it; {more}"
     measured = ", ".join(map(str, sizes))
     between = f"between the batch sizes measured ({measured}) costs are interpolated"

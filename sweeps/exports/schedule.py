@@ -1,6 +1,6 @@
 """γ by batch size: the decision at every measured batch size, and between them from the costs interpolated.
 
-    gamma_schedule({1: known, 4: other}, undecided=OFF, confidence=.9)    # ranges from 1 to the largest, without gaps
+    decided_schedule({1: known, 4: other}, undecided=OFF, confidence=.9)    # ranges from 1 to the largest, without gaps
 
 Between two measured batch sizes every cost of a round lies on a line over the batch size, as weights plus cache do.
 What decoding end to end found S to be over its prediction goes geometrically from one to the other, and so does what
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
-from itertools import groupby, pairwise
+from itertools import pairwise
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -24,6 +24,7 @@ from specgauge.model.acceptance.acceptance import Acceptance
 from specgauge.model.checks import FloatArray
 from specgauge.model.costs import RoundCosts
 from specgauge.model.decision import Decision, SpeedupEstimate, Verdict, summarise
+from specgauge.model.schedule import equal_ranges
 from specgauge.model.settings import Provenance
 from specgauge.model.speedup import speedups
 
@@ -69,7 +70,7 @@ class _Answer:
         return self.gamma, self.verdict
 
 
-def gamma_schedule(
+def decided_schedule(
     points: Mapping[int, KnownPoint], *, undecided: Undecided, confidence: float
 ) -> tuple[GammaRange, ...]:
     """Ranges of batch sizes from 1 to the largest of `points`, without gaps.
@@ -93,7 +94,7 @@ def gamma_schedule(
 def answer(
     estimate: SpeedupEstimate, undecided: Undecided, *, beside: tuple[Verdict, Verdict] | None = None
 ) -> _Answer:
-    """The γ of one batch size, of one between two measured ones with their verdicts; ValueError as `gamma_schedule`."""
+    """The γ of one batch size, of one between two measured ones with their verdicts; errors as `decided_schedule`."""
     decision = estimate.decision
     if beside is not None and decision.verdict not in beside:
         decision = Decision(verdict="undecided", reason=f"not decided at the batch sizes beside it; {decision.reason}")
@@ -196,10 +197,8 @@ def interpolated(first: RoundCosts, second: RoundCosts, share: float) -> RoundCo
 
 def _ranges(answers: Mapping[int, _Answer]) -> tuple[GammaRange, ...]:
     """Neighbours with the same answer as one range; what lies between two that were asked is as the lower one."""
-    runs = [list(group) for _, group in groupby(sorted(answers), key=lambda size: answers[size].key)]
-    ends = [*(run[0] - 1 for run in runs[1:]), runs[-1][-1]]
     found = []
-    for run, last in zip(runs, ends, strict=True):
+    for run, last in equal_ranges({size: one.key for size, one in answers.items()}):
         told = next((answers[size] for size in run if answers[size].is_measured), answers[run[0]])
         found.append(GammaRange(first=run[0], last=last, gamma=told.gamma, verdict=told.verdict, reason=told.reason))
     return tuple(found)

@@ -10,9 +10,10 @@ lengths.tokens_per_round                     # {1: 1.93, 2: 2.73, 3: 3.31}: Omeg
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -22,6 +23,20 @@ from specgauge.model.acceptance.profiles import AcceptanceProfile, profile_from_
 from specgauge.model.checks import LARGEST_GAMMA
 
 _SLACK = 1e-6
+_DEEPEST, _MOST_TABLES = 8, 10_000
+
+
+class _Loader(yaml.SafeLoader):
+    """Gammas are keys that are numbers, which configurations do not have; none may stand there twice."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        keys = [key.value for key, _ in node.value]
+        for key_node, _ in node.value:
+            if keys.count(key_node.value) > 1 and key_node.value != "<<":
+                raise yaml.MarkedYAMLError(
+                    problem=f"the key {shown(key_node.value)} is given twice", problem_mark=key_node.start_mark
+                )
+        return super().construct_mapping(node, deep)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +95,11 @@ def every_acceptance_length(path: Path) -> list[AcceptanceLengths]:
 
 
 def _innermost(path: Path) -> dict[str, dict[object, object]]:
-    tables = dict(_tables(_yaml(path), ""))
+    tables: dict[str, dict[object, object]] = {}
+    for name, table in _tables(_yaml(path), "", path):
+        tables[name] = table
+        if len(tables) > _MOST_TABLES:
+            raise ConfigError(f"{path}: expected at most {_MOST_TABLES} tables of acceptance lengths, got more")
     if not tables:
         raise ConfigError(f"{path}: expected acceptance lengths by gamma, as in 'model: {{1: 1.9}}', got none")
     return tables
@@ -103,9 +122,8 @@ def _checked(path: Path, name: str, table: Mapping[object, object]) -> Acceptanc
 
 
 def _yaml(path: Path) -> object:
-    """Gammas are keys that are numbers, which configurations do not have."""
     try:
-        return yaml.safe_load(config_text(path))
+        return yaml.load(config_text(path), Loader=_Loader)
     except (yaml.YAMLError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         line = "" if mark is None else f":{mark.line + 1}"
@@ -114,12 +132,14 @@ def _yaml(path: Path) -> object:
         ) from error
 
 
-def _tables(value: object, under: str) -> Iterator[tuple[str, dict[object, object]]]:
-    """Every innermost mapping with the path to it."""
+def _tables(value: object, under: str, path: Path, depth: int = 0) -> Iterator[tuple[str, dict[object, object]]]:
+    """Every innermost mapping with the path to it; ConfigError for one that lies too deep, as one in itself does."""
     if not isinstance(value, dict) or not value:
         return
+    if depth > _DEEPEST:
+        raise ConfigError(f"{path}: expected tables under model and mode, got over {_DEEPEST} levels: {under[:40]}")
     inner = {key: one for key, one in value.items() if isinstance(one, dict)}
     if not inner:
         yield under, value
     for key, one in inner.items():
-        yield from _tables(one, f"{under}/{key}" if under else str(key))
+        yield from _tables(one, f"{under}/{key}" if under else str(key), path, depth + 1)

@@ -292,7 +292,8 @@ def _context(plan: Plan, context: int) -> dict[str, Any]:
     last = last if largest is None else min(last, largest)
     answers: dict[str, Any] = {"pays": [], "break_even_batch_size": None, "schedule": []}
     if last >= first:
-        answers = _answers(plan, context, sizes_between(first, last))
+        asked = [size for size in plan.batch_sizes if size <= last]
+        answers = _answers(plan, context, np.union1d(sizes_between(first, last), asked))
     return {
         "context": context,
         "largest_batch": largest,

@@ -3,8 +3,9 @@
     "metrics": {"request_latency": {"value": …, "unit": "ms"}, "time_to_first_token": …, "output_sequence_length": …}
     "spec_decode_acceptance": {"acceptance_histogram": {"0": …}, "num_spec_steps": …, "num_accepted_draft_tokens": …}
 
-Warm-up, cancelled and failed requests are left out. Requests without spec_decode_acceptance decoded plainly. Omega is
-1 + accepted / rounds: a client's count of tokens may be of another tokenizer.
+Warm-up, cancelled and failed requests are left out. A file without spec_decode_acceptance is taken as plain decoding,
+with a warning, unless --gamma 0 says so; beside a gamma above 0 it is refused. Omega is 1 + accepted / rounds: a
+client's count of tokens may be of another tokenizer.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pathlib import Path
 from specgauge.sweeps.imports.engine_run import EngineRun, Given, Imported, located
 from specgauge.sweeps.imports.files import Record, json_records, record_of
 from specgauge.sweeps.imports.requests import Request, counts_of, runs_of
+from specgauge.sweeps.store.schema import WarningRow
 
 _ACCEPTANCE = "spec_decode_acceptance"
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0, "seconds": 1.0}
@@ -29,6 +31,7 @@ def is_records(head: str) -> bool:
 def read_records(paths: Sequence[Path], given: Given) -> Imported:
     """Runs from files of records; ValueError as `counts_of`, and for a file without a request that was served."""
     runs: list[EngineRun] = []
+    notes: list[WarningRow] = []
     release = None
     for index, path in enumerate(paths):
         records = [record for record in json_records(path) if _is_served(record)]
@@ -36,13 +39,32 @@ def read_records(paths: Sequence[Path], given: Given) -> Imported:
             raise ValueError(f"{path}: expected records of requests that were served, got none")
         _refuse_twice(path, records)
         gamma = given.of("gamma", index, len(paths))
+        if all(_acceptance(record) is None for record in records):
+            _note_plain(path, gamma, notes)
         found = runs_of(str(path), [_request(record, gamma) for record in records])
         if len(found) > 1 and found[0].gamma == 0:
             # requests too short to have a round stand beside those that speculated
             found = found[1:]
         runs += found
         release = release or next(filter(None, map(_engine, records)), None)
-    return Imported(runs=located(runs, given), release=release)
+    return Imported(runs=located(runs, given), release=release, notes=tuple(notes))
+
+
+def _note_plain(path: Path, gamma: int | None, notes: list[WarningRow]) -> None:
+    """Records without acceptance: of plain decoding, or of a server that does not tell it."""
+    if gamma:
+        raise ValueError(
+            f"{path}: expected {_ACCEPTANCE} in its records at gamma {gamma}, got none: have the server and AIPerf "
+            "record it"
+        )
+    if gamma is None:
+        notes.append(
+            WarningRow(
+                code="gamma_derived",
+                message=f"{path}: γ is taken as 0 (plain decoding), since no record has {_ACCEPTANCE}",
+                remedy="give --gamma 0 where that is so; a server that speculated must tell its acceptance",
+            )
+        )
 
 
 def _refuse_twice(path: Path, records: Sequence[Record]) -> None:

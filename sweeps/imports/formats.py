@@ -111,6 +111,14 @@ FORMATS: tuple[Format, ...] = (
         matches=llama_cpp.is_answer,
     ),
     Format(
+        name="llama-metrics",
+        engine="llama.cpp",
+        about="scrapes of llama-server's /metrics: BEFORE AFTER, and more pairs of them",
+        read=llama_cpp.read_scrapes,
+        matches=llama_cpp.is_scrape,
+        shares_files=True,
+    ),
+    Format(
         name="speed-bench",
         engine="speed-bench",
         about="acceptance_rate.json: acceptance alone",

@@ -1,11 +1,13 @@
-"""What llama.cpp's tools write: llama-bench, llama-batched-bench, and the timings in answers of llama-server.
+"""What llama.cpp's tools write: llama-bench, llama-batched-bench, llama-server's timings in answers and its /metrics.
 
     llama-bench -p 1,2,…,γ+1 -n N -d CONTEXT -o json    T_verify(γ) of -p γ+1, T_decode of -n over N; a block each
     … of a smaller model beside it                      C(γ), γ steps of it
     llama-batched-bench --output-format jsonl           T_decode = t_tg / tg at batch size pl
     llama-server timings                                rounds = predicted_n - 1 - draft_n_accepted
+    llama-server /metrics                               rounds = tokens predicted - drafts accepted, over n_decode
 
-The first predicted token comes of the prompt; predicted_ms holds the rounds after it.
+The first predicted token comes of the prompt; predicted_ms holds the rounds after it. The counters do not tell how many
+requests there were: each first token stands among their rounds.
 """
 
 from __future__ import annotations
@@ -17,10 +19,13 @@ from pathlib import Path
 from specgauge.configs.fields import LARGEST_GAMMA
 from specgauge.sweeps.imports.engine_run import Counted, EngineRun, Given, Imported, checked_gamma, located
 from specgauge.sweeps.imports.files import Record, json_records
+from specgauge.sweeps.imports.prometheus import Between
 from specgauge.sweeps.imports.requests import Request, runs_of
 from specgauge.sweeps.store.schema import WarningRow
 
 NS_PER_S = 1e9
+_TOKENS, _DRAFTS = "llamacpp:tokens_predicted", "llamacpp:spec_decode_num_drafts"
+_DRAFTED, _ACCEPTED = "llamacpp:spec_decode_num_draft_tokens", "llamacpp:spec_decode_num_accepted_tokens"
 
 
 def is_bench(head: str) -> bool:
@@ -155,16 +160,16 @@ def _least_gamma(path: Path, timings: Sequence[Record], notes: list[WarningRow])
     if not drafted:
         return 0
     gamma = checked_gamma(math.ceil(drafted / max(rounds, 1)), str(path))
-    notes.append(
-        WarningRow(
-            code="gamma_derived",
-            message=f"{path}: γ is taken as {gamma}, from {drafted} drafts in {rounds} rounds",
-            remedy=(
-                "give --gamma where fewer were drafted than --spec-draft-n-max allows (--spec-draft-p-min, lookups)"
-            ),
-        )
-    )
+    notes.append(_derived_note(str(path), gamma, f"{drafted} drafts in {rounds} rounds"))
     return gamma
+
+
+def _derived_note(where: str, gamma: int, basis: str) -> WarningRow:
+    return WarningRow(
+        code="gamma_derived",
+        message=f"{where}: γ is taken as {gamma}, from {basis}",
+        remedy="give --gamma where fewer were drafted than --spec-draft-n-max allows (--spec-draft-p-min, lookups)",
+    )
 
 
 def _request(timings: Record, gamma: int) -> Request:
@@ -183,4 +188,69 @@ def _request(timings: Record, gamma: int) -> Request:
         prompt_tokens=timings.whole("prompt_n") + cached,
         output_tokens=tokens,
         decode_s=timings.number("predicted_ms") / 1e3,
+    )
+
+
+def is_scrape(head: str) -> bool:
+    """Whether a file begins as llama-server's metrics do."""
+    return "llamacpp:" in head and not head.lstrip().startswith(("{", "["))
+
+
+def read_scrapes(paths: Sequence[Path], given: Given) -> Imported:
+    """Runs from pairs of scrapes, BEFORE AFTER; errors as `Between`, and for counters that contradict each other."""
+    if len(paths) % 2:
+        raise ValueError(f"{paths[-1]}: expected two scrapes a run, BEFORE AFTER, got {len(paths)} files")
+    betweens = [Between.of(*pair, needs=_TOKENS) for pair in zip(paths[::2], paths[1::2], strict=True)]
+    notes: list[WarningRow] = []
+    runs = [_scraped(between, given.of("gamma", index, len(betweens)), notes) for index, between in enumerate(betweens)]
+    notes.append(
+        WarningRow(
+            code="first_tokens_in_rounds",
+            message="llama.cpp's counters have the first token of each request among the rounds: they are told shorter",
+            remedy="compare γ under one load of long answers, plain decoding too; or import answers (llama-server)",
+        )
+    )
+    return Imported(runs=located(runs, given), notes=tuple(notes))
+
+
+def _scraped(between: Between, gamma: int | None, notes: list[WarningRow]) -> EngineRun:
+    tokens, steps = between.whole(_TOKENS), between.whole("llamacpp:n_decode")
+    drafts, drafted, accepted = (between.whole(name) for name in (_DRAFTS, _DRAFTED, _ACCEPTED))
+    rounds, seconds = tokens - accepted, between.counter("llamacpp:tokens_predicted_seconds")
+    if accepted > drafted or drafts > rounds:
+        raise ValueError(
+            f"{between.where}: expected at most {drafted} accepted drafts, and {rounds} rounds (tokens less accepted) "
+            f"with drafts, got {accepted} and {drafts}: another release?"
+        )
+    positions = {
+        int(position): passed
+        for position, passed in between.by_label(f"{_ACCEPTED}_per_pos", "position").items()
+        if passed and position.isdecimal()
+    }
+    if gamma is None:
+        gamma = 0
+        if drafted:
+            most = max(math.ceil(drafted / max(drafts, 1)), max(positions, default=-1) + 1)
+            gamma = checked_gamma(most, between.where)
+            notes.append(_derived_note(between.where, gamma, f"{drafted} drafts in {drafts} rounds"))
+    if positions and max(positions) >= gamma:
+        raise ValueError(
+            f"{between.where}: expected positions 0 to {gamma - 1} at gamma {gamma}, got drafts accepted at "
+            f"{max(positions)}"
+        )
+    counted = Counted(
+        source=between.where,
+        rounds=rounds,
+        tokens=tokens,
+        drafted=drafted,
+        accepted=accepted,
+        accepted_by_position=tuple(positions.get(position, 0) for position in range(gamma)) if positions else None,
+    )
+    return EngineRun(
+        source=between.where,
+        gamma=gamma,
+        batch_size=max(1, round(rounds / steps)) if steps else None,
+        is_mean_batch=True,
+        t_round_s=seconds / rounds if seconds and rounds else None,
+        counts=(counted,) if gamma else (),
     )

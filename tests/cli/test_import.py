@@ -297,3 +297,30 @@ def test_the_report_of_an_import_says_what_it_is(tmp_path: Path) -> None:
     assert "Acceptance was counted by the program that measured" in page
     assert "the imported files hold no time of rounds at γ = 3 here" in page
     assert "run the same command again" not in page
+
+
+def test_acceptance_alone_plans_as_the_lengths_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Positions are not told: the share of rounds that accept every draft is that of one alpha, either way."""
+    monkeypatch.chdir(tmp_path)
+    Path("lengths.yaml").write_text("model: {thinking_on: {1: 1.93, 2: 2.73}}\n", encoding="utf-8")
+    assert main(["import", "golden", "lengths.yaml", "--out", "run"]) == 0
+    found = []
+    for given in (("--survival-of", "run"), ("--acceptance-lengths", "lengths.yaml")):
+        capsys.readouterr()
+        arguments = ("--target", "llama-3.1-8b", "--draft", "llama-3.2-1b", "--hardware", "h100-sxm", "--gamma", "1:2")
+            "--target",
+            "llama-3.1-8b",
+            "--draft",
+            "llama-3.2-1b",
+            "--hardware",
+            "h100-sxm",
+            "--batch-size",
+            "4",
+        )
+        assert main(["plan", *arguments, *given, "--json"]) == 0
+        found.append(json.loads(capsys.readouterr().out)["points"][0]["by_gamma"])
+    assert found[0][1]["tokens_per_round"] == 2.73
+    assert [one["t_round_s"] for one in found[0]] == pytest.approx([one["t_round_s"] for one in found[1]], rel=1e-9)
+    assert [one["low"] for one in found[0]] == pytest.approx([one["low"] for one in found[1]], rel=0.02)

@@ -21,16 +21,16 @@ def steps(
     return [(one.first, one.last, one.gamma) for one in found]
 
 
-def test_a_gamma_is_kept_until_another_is_better_by_over_a_percent() -> None:
-    values = [[1.5, 2.0], [1.8, 1.79], [1.8, 1.7], [0.9, 0.5]]
-    assert steps([1, 2, 3, 4], [1, 3], values) == [(1, 2, 3), (3, 3, 1), (4, 4, 0)]
+def test_every_batch_size_has_the_smallest_gamma_within_a_percent() -> None:
+    values = [[1.5, 2.0], [1.8, 1.79], [1.79, 1.8], [1.7, 1.8], [0.9, 0.5]]
+    assert steps([1, 2, 3, 4, 5], [1, 3], values) == [(1, 1, 3), (2, 3, 1), (4, 4, 3), (5, 5, 0)]
 
 
 def test_what_lies_between_two_sizes_belongs_to_the_smaller() -> None:
     assert steps([1, 8, 64], [2], [[1.5], [1.5], [0.5]]) == [(1, 63, 2), (64, 64, 0)]
 
 
-def test_plain_decoding_is_kept_where_speculation_gains_under_a_percent() -> None:
+def test_plain_decoding_is_told_where_speculation_gains_under_a_percent() -> None:
     assert steps([1, 2, 3], [1], [[0.5], [1.005], [1.2]]) == [(1, 2, 0), (3, 3, 1)]
 
 

@@ -269,9 +269,12 @@ def entries_text(entries: Sequence[HardwareEntry]) -> str:
         )
     headings = ["device", "steps", "same target", "another", "bandwidth", "FLOPs", "launch", "epsilon", "drafts"]
     head = "all rows of a device together; error on what was left out: mean (worst)"
-    foot = "* at the peak, or hardly told by these steps"
-    marked = [line for line in (head, text_table(headings, rows), foot) if line is not foot or "*" in str(rows)]
-    return "\n".join(marked)
+    lines = [head, text_table(headings, rows)]
+    if any("*" in str(row) for row in rows):
+        lines.append("* at the peak, or hardly told by these steps")
+    if any(row[-1] is not None for row in rows):
+        lines.append("drafts: C(gamma) as the draft's shape foretells it against the measured one; not fitted")
+    return "\n".join(lines)
 
 
 def _error_text(error: CalibrationError | None) -> str | None:

@@ -53,7 +53,7 @@ def import_(
     """Take up runs that a serving engine measured: FORMAT FILE… --out RUN.
 
     Formats: table, aiperf, vllm-metrics, vllm-bench, vllm-requests, sglang-bench, sglang-requests, sglang-metrics,
-    llama-bench, llama-batched-bench, llama-server, speed-bench, spec-bench, golden; see docs/engines.md.
+    llama-bench, llama-batched-bench, llama-server, llama-metrics, speed-bench, spec-bench, golden; see docs/engines.md.
     """
     from specgauge.sweeps.imports.engine_run import joined
     from specgauge.sweeps.imports.formats import find_format, read

@@ -16,9 +16,11 @@ import numpy as np
 
 from specgauge.cli.costs import GivenCosts
 from specgauge.cli.parsing import GivenAcceptance, RecordedProfile
+from specgauge.model.acceptance.acceptance import Acceptance
 from specgauge.model.acceptance.lookups import mean_verify_s
 from specgauge.model.checks import FloatArray
 from specgauge.model.costs import RoundCosts
+from specgauge.model.sensitivity import alpha_from_tokens_per_round
 from specgauge.model.speedup import speedups
 from specgauge.model.stats.bootstrap import percentile_interval
 from specgauge.sweeps.analysis.settings import RunSetting, run_settings
@@ -69,10 +71,21 @@ def acceptance_of(
         raise ValueError(f"gamma: expected those that {run.path} knows, {listed}, got {wrong[0] if wrong else 'none'}")
     inputs = {name: value for name, value in asdict(setting.key).items() if name != "mode"}
     return GivenAcceptance(
-        profile=RecordedProfile(recorded=acceptance, gamma_drafted=max(known)),
+        profile=RecordedProfile(recorded=_with_full_acceptance(acceptance.only(known)), gamma_drafted=max(known)),
         gammas=list(known if gammas is None else gammas),
         inputs={"run": str(run.path), **inputs},
     )
+
+
+def _with_full_acceptance(acceptance: Acceptance) -> Acceptance:
+    """A_gamma where an import told tokens a round without positions: that of one alpha with the same Omega."""
+    unknown = np.isnan(acceptance.full_acceptance)
+    if not unknown.any():
+        return acceptance
+    omega = np.clip(acceptance.tokens_per_round, 1.0, acceptance.gammas + 1.0)
+    alpha = np.asarray(alpha_from_tokens_per_round(omega, acceptance.gammas))
+    full = np.where(unknown, alpha**acceptance.gammas, acceptance.full_acceptance)
+    return replace(acceptance, full_acceptance=full)
 
 
 def with_mean_verification(given: GivenCosts, acceptance: GivenAcceptance, *, batch_size: int) -> GivenCosts:

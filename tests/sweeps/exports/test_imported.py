@@ -7,11 +7,14 @@ from pathlib import Path
 import pytest
 
 from specgauge.sweeps.exports.registry import ENGINES, export_settings
+from specgauge.sweeps.imports.engine_run import Given
+from specgauge.sweeps.imports.formats import find_format, read
+from specgauge.sweeps.imports.write import Names, write_import
 from specgauge.sweeps.recommend import recommend
 from specgauge.sweeps.store.rundir import Run
 from tests.sweeps.exports.test_round_trip import READERS
 from tests.sweeps.imports import engines
-from tests.sweeps.imports.engines import BATCH_SIZES, MADE, best, speedup
+from tests.sweeps.imports.engines import BATCH_SIZES, MADE, bench_result, best, speedup, written
 from tests.sweeps.imports.test_round_trip import imported
 
 
@@ -39,6 +42,9 @@ def test_runs_at_three_gammas_give_settings_whose_gain_is_stated(
         monkeypatch.setitem(engines.SAID, source, sizes)
     run = imported(tmp_path, source, MADE[source])
     assert [entry["recommended_gamma"] for entry in recommend(run, batch_size=1).entries] == [4]
+    settings = READERS["vllm", None, None](export_settings(run, "vllm").content)
+    for size in BATCH_SIZES:
+        assert speedup(size, settings(size)) >= 0.99 * max(speedup(size, gamma) for gamma in (0, 2, 4))
     gain = speedup(1, 4)
     for name in ENGINES:
         found = export_settings(run, name)
@@ -51,6 +57,21 @@ def test_runs_at_three_gammas_give_settings_whose_gain_is_stated(
 def test_what_was_counted_under_one_rule_says_nothing_of_another(run: Run) -> None:
     with pytest.raises(ValueError, match="no drafts were recorded from which same ones could be answered, only greedy"):
         export_settings(run, "vllm", draft_sampling="same")
+
+
+def test_more_batch_sizes_are_imported_where_one_was(tmp_path: Path) -> None:
+    files = [written(tmp_path / f"g{gamma}.json", bench_result(8, gamma)) for gamma in (0, 3)]
+    form = find_format("vllm-bench")
+    write_import(tmp_path / "run", [form], files, read(form, files, Given()), Names())
+    header = export_settings(tmp_path / "run", "vllm").header
+    assert "γ is 0 beyond it; import runs at more batch sizes beside these\n" in header
+    assert "specgauge run" not in header
+
+
+@pytest.mark.parametrize(("name", "form"), [(name, form) for name, engine in ENGINES.items() for form in engine.forms])
+def test_every_form_does_without_the_split_of_a_round(run: Run, name: str, form: str) -> None:
+    assert run.predictions()["t_verify_s"].isna().all()
+    assert "batch 1: γ 4, S " in export_settings(run, name, form=form).header
 
 
 def test_it_says_where_the_numbers_come_from(run: Run) -> None:

@@ -131,6 +131,39 @@ def test_other_documents_are_refused(plan: Callable[..., Path], changes: dict[st
         plan_answers(plan(**changes))
 
 
+def steps(*bounds: tuple[int, int, int]) -> dict[str, Any]:
+    """A context's schedule from (first, last, γ)."""
+    found = [{"first": first, "last": last, "gamma": gamma} for first, last, gamma in bounds]
+    return {"contexts": [{"context": 1024, "schedule": found}]}
+
+
+RANGES = r"context 1024: expected a schedule whose ranges go on from batch size "
+POINTS = r"context 1024: expected points at batch sizes from 2 on, each once, got "
+GAMMAS = r"context 1024, batch size 2: expected each gamma of the schedule once \(2\), got "
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        (steps((2, 7, 2), (9, 16, 0)), f"{RANGES}8, got 9 to 16"),
+        (steps((2, 7, 2), (7, 16, 0)), f"{RANGES}8, got 7 to 16"),
+        (steps((8, 16, 0), (2, 7, 2)), f"{RANGES}17, got 2 to 7"),
+        (steps((2, 1, 2)), f"{RANGES}2, got 2 to 1"),
+        (steps((2, 7, 99)), r"context 1024, batch size 2: expected each gamma of the schedule once \(99\), got 1, 2"),
+        ({"points": []}, f"{POINTS}none"),
+        ({"points": [point(16, 1024, 1)]}, f"{POINTS}16"),
+        ({"points": [point(2, 1024, 1)] * 2}, f"{POINTS}2, 2"),
+        ({"points": [{**point(2, 1024, 1), "by_gamma": []}]}, f"{GAMMAS}none"),
+        ({"points": [{**point(2, 1024, 1), "by_gamma": [by_gamma(2, 1.2)] * 2}]}, f"{GAMMAS}2, 2"),
+    ],
+)
+def test_a_document_that_contradicts_itself_is_refused(
+    plan: Callable[..., Path], changes: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(ValueError, match=rf"plan\.json: {told}; write it again"):
+        plan_answers(plan(**changes), context=1024)
+
+
 @pytest.mark.parametrize("text", ["", "{", "[1]", "null", '{"schema": NaN}', "no JSON"])
 def test_other_files_are_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "plan.json"

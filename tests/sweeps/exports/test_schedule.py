@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from specgauge.model.decision import estimate_speedup
 from specgauge.model.settings import Provenance
-from specgauge.sweeps.exports.schedule import EVALUATED, GammaRange, KnownPoint, gamma_schedule, interpolated
+from specgauge.sweeps.exports.schedule import EVALUATED, GammaRange, KnownPoint, decided_schedule, interpolated
 from tests.model.made import made_acceptance, made_costs
 
 OMEGA = [1.5, 2.0]
@@ -38,7 +38,7 @@ def gammas(ranges: tuple[GammaRange, ...]) -> list[tuple[int, int, int]]:
 
 
 def schedule(points: Mapping[int, KnownPoint], undecided: str | int = "off") -> tuple[GammaRange, ...]:
-    return gamma_schedule(points, undecided=undecided, confidence=0.9)  # type: ignore[arg-type]
+    return decided_schedule(points, undecided=undecided, confidence=0.9)  # type: ignore[arg-type]
 
 
 def test_where_s_passes_1_between_two_measured_sizes_drafts_end() -> None:

@@ -33,6 +33,12 @@ def test_a_table_that_is_shorter_than_gamma_says_so(tmp_path: Path) -> None:
         found.profile([1, 5])
 
 
+BOMB = "\n".join(
+    ["a0: &a0 {x: {1: 1.5}}"]
+    + [f"a{i}: &a{i} {{" + ", ".join(f"k{k}: *a{i - 1}" for k in range(20)) + "}" for i in range(1, 6)]
+)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -47,6 +53,9 @@ def test_a_table_that_is_shorter_than_gamma_says_so(tmp_path: Path) -> None:
         ("m: {1: .nan}", "gamma 1: expected tokens a round, the bonus included, from 1 to 2, got "),
         ("m: {1: high}", "gamma 1: expected tokens a round, the bonus included, from 1 to 2, got 'high'"),
         ("m: {1: 1.5", "not valid YAML: "),
+        ("m: {1: 1.1, 1: 1.9}", "not valid YAML: the key '1' is given twice"),
+        ("m: &a {b: *a}", "expected tables under model and mode, got over 8 levels: m/b/b"),
+        (BOMB, "expected at most 10000 tables of acceptance lengths, got more"),
         ("!!python/object:os.x {}", "not valid YAML: "),
     ],
 )

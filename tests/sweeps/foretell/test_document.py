@@ -83,3 +83,26 @@ def test_other_vocabularies_are_warned_of() -> None:
     ]
     padded = planned_pair("qwen2.5-72b", "qwen2.5-0.5b", "b200-sxm")  # 152,064 and 151,936 rows of one tokenizer
     assert len(document(profile_from_alpha(0.7).at([1]), pair=padded)["warnings"]) == 1
+
+
+@pytest.mark.parametrize("max_itl_s", [None, 0.03, 0.012])
+def test_a_point_has_the_gamma_of_the_schedule(max_itl_s: float | None) -> None:
+    """Batch sizes beyond those that a long schedule is computed at are among them where they were asked for."""
+    found = plan_document(
+        Plan(
+            pair=planned_pair("llama-3.1-8b", "llama-3.2-1b", "h100-sxm", tensor_parallel=4),
+            acceptance=profile_from_alpha(0.78).at(range(1, 9)),
+            given={"source": "alpha", "alpha": 0.78},
+            batch_sizes=[1, 3, 8, 63, 64, 299, 300, 601, 703, 997],
+            contexts=[16, 1024, 8192],
+            max_itl_s=max_itl_s,
+        )
+    )
+    steps = {one["context"]: one["schedule"] for one in found["contexts"]}
+    points = [one for one in found["points"] if one["fits"]]
+    assert len({one["gamma"] for one in points}) > 2
+    for point in points:
+        (gamma,) = {
+            step["gamma"] for step in steps[point["context"]] if step["first"] <= point["batch_size"] <= step["last"]
+        }
+        assert point["gamma"] == gamma

@@ -131,6 +131,27 @@ def scrape(batch_size: int, gamma: int, times: float, noise: float = 1.0) -> str
     return "# TYPE vllm:generation_tokens counter\n" + "\n".join(lines) + "\n"
 
 
+def llama_scrape(batch_size: int, gamma: int, times: float, noise: float = 1.0) -> str:
+    """/metrics of a llama-server after `times` times the run, of requests so long that first tokens hardly count."""
+    own = counts(gamma)
+    values = {
+        "tokens_predicted_total": own.tokens,
+        "tokens_predicted_seconds_total": own.rounds * t_round_s(batch_size, gamma) * noise,
+        "n_decode_total": own.rounds // batch_size,
+    }
+    if gamma:
+        values |= {
+            "spec_decode_num_drafts_total": own.rounds,
+            "spec_decode_num_draft_tokens_total": gamma * own.rounds,
+            "spec_decode_num_accepted_tokens_total": own.accepted,
+        }
+    lines = [f"llamacpp:{name} {value * times}" for name, value in values.items()]
+    for position, accepted in enumerate(own.accepted_by_position):
+        name = f'llamacpp:spec_decode_num_accepted_tokens_per_pos_total{{position="{position}"}}'
+        lines.append(f"{name} {accepted * times}")
+    return "# TYPE llamacpp:tokens_predicted_total counter\n" + "\n".join(lines) + "\n"
+
+
 def written(path: Path, content: Any) -> Path:
     """A file with some text, or with JSON."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -147,10 +168,10 @@ def bench_files(folder: Path) -> list[Path]:
     ]
 
 
-def scrape_files(folder: Path) -> list[Path]:
+def scrape_files(folder: Path, text: Callable[[int, int, float, float], str] = scrape) -> list[Path]:
     """Pairs of scrapes of one server a run."""
     return [
-        written(folder / f"b{batch_size}-g{gamma}-{number}-{when}.txt", scrape(batch_size, gamma, times, noise))
+        written(folder / f"b{batch_size}-g{gamma}-{number}-{when}.txt", text(batch_size, gamma, times, noise))
         for batch_size in BATCH_SIZES
         for gamma in GAMMAS
         for number, noise in enumerate(NOISE)
@@ -329,6 +350,7 @@ MADE: dict[str, Callable[[Path], list[Path]]] = {
     "vllm-requests": lambda folder: by_run(folder, "json", vllm_answers),
     "sglang-bench": sglang_file,
     "llama-server": lambda folder: by_run(folder, "json", llama_answers),
+    "llama-metrics": lambda folder: scrape_files(folder, llama_scrape),
 }
 """Files of the made engine at every batch size and γ, three runs each, by format."""
 BATCHES_TO_SAY = tuple(size for size in BATCH_SIZES for _ in GAMMAS for _ in NOISE)

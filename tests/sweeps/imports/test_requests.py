@@ -147,6 +147,22 @@ def test_a_request_of_aiperf_that_stands_twice_is_refused(tmp_path: Path) -> Non
         read_records([written(tmp_path / "records.jsonl", text + text.splitlines()[0])], Given())
 
 
+def test_aiperf_records_without_acceptance_are_told_to_be_taken_as_plain(tmp_path: Path) -> None:
+    path = written(tmp_path / "records.jsonl", aiperf_records(8, 0, 1.0))
+    found = read_records([path], Given())
+    assert [run.gamma for run in found.runs] == [0]
+    assert [(note.code, note.message) for note in found.notes] == [
+        (
+            "gamma_derived",
+            f"{path}: γ is taken as 0 (plain decoding), since no record has spec_decode_acceptance",
+        )
+    ]
+    assert read_records([path], Given(gamma=(0,))).notes == ()
+    assert read_records([written(tmp_path / "two.jsonl", aiperf_records(8, 2, 1.0))], Given()).notes == ()
+    with pytest.raises(ValueError, match=r"records\.jsonl: expected spec_decode_acceptance in its records at gamma 2"):
+        read_records([path], Given(gamma=(2,)))
+
+
 def test_aiperf_may_wrap_what_it_tells(tmp_path: Path) -> None:
     (line, *_) = aiperf_records(8, 2, 1.0).splitlines()
     content = json.loads(line)

@@ -10,6 +10,7 @@ from specgauge.sweeps.imports.acceptance_files import read_golden, read_spec_ben
 from specgauge.sweeps.imports.engine_run import Given
 from specgauge.sweeps.imports.formats import find_format
 from specgauge.sweeps.imports.llama_cpp import read_batched_bench, read_bench
+from specgauge.sweeps.imports.llama_cpp import read_scrapes as read_llama_scrapes
 from specgauge.sweeps.imports.sglang import read_bench as read_sglang
 from specgauge.sweeps.imports.sglang import read_scrapes
 from specgauge.sweeps.imports.write import Names, write_import
@@ -224,3 +225,59 @@ def test_golden_lengths_that_cannot_be(tmp_path: Path, text: str, told: str) -> 
     with pytest.raises(ValueError, match=r".*") as error:
         read_golden([written(tmp_path / "golden.yaml", text)], Given())
     assert told in str(error.value)
+
+
+LLAMA = Path(__file__).parents[2] / "golden" / "engines" / "llama.cpp"
+
+
+def llama_scrapes(name: str) -> list[Path]:
+    return [LLAMA / f"{name}_metrics_{when}.txt" for when in ("before", "after")]
+
+
+def test_real_metrics_of_llama_server() -> None:
+    """128 tokens in 6.37 s plainly; at γ = 2 37 of 164 drafts accepted, 28 and 9 by position, of 83 rounds with any."""
+    plain, drafting, wide = (
+        read_llama_scrapes(llama_scrapes(name), Given()).runs[0] for name in ("plain", "draft2", "conc_draft2")
+    )
+    assert (plain.gamma, plain.batch_size, plain.counts) == (0, 1, ())
+    assert plain.t_round_s == pytest.approx(6.37214 / 128, rel=1e-12)
+    (counted,) = drafting.counts
+    assert (drafting.gamma, counted.rounds, counted.tokens, counted.drafted) == (2, 91, 128, 164)
+    assert (counted.accepted, counted.accepted_by_position) == (37, (28, 9))
+    assert drafting.t_round_s == pytest.approx(17.4587 / 91, rel=1e-12)
+    assert (wide.batch_size, wide.counts[0].rounds) == (2, 408)  # 193 steps of 2.11 sequences
+
+
+def test_metrics_of_llama_server_say_what_was_taken() -> None:
+    notes = read_llama_scrapes(llama_scrapes("draft2"), Given()).notes
+    assert [note.code for note in notes] == ["gamma_derived", "first_tokens_in_rounds"]
+    assert notes[0].message.endswith("γ is taken as 2, from 164 drafts in 83 rounds")
+    (run,) = read_llama_scrapes(llama_scrapes("draft2"), Given(gamma=(4,))).runs
+    assert run.counts[0].accepted_by_position == (28, 9, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("accepted_tokens_total 37", "accepted_tokens_total 165", "expected at most 164 accepted drafts, .* got 165"),
+        ("num_drafts_total 83", "num_drafts_total 92", "and 91 rounds .* got 37 and 92"),
+        ('position="1"', 'position="2000"', "expected a whole gamma from 0 to 64, got 2001; give --gamma"),
+        ("tokens_predicted_total 128", "tokens_predicted_total 0", "to grow after .* nothing was generated"),
+        ("n_decode_total 91", "n_decode_total nan", "expected finite numbers, got 0 and nan"),
+    ],
+)
+def test_metrics_of_llama_server_that_contradict_themselves(tmp_path: Path, old: str, new: str, told: str) -> None:
+    before, after = llama_scrapes("draft2")
+    changed = tmp_path / "after.txt"
+    text = after.read_text(encoding="utf-8")
+    assert old in text
+    changed.write_text(text.replace(f"{old}\n", f"{new}\n") if "_total" in old else text.replace(old, new))
+    with pytest.raises(ValueError, match=told):
+        read_llama_scrapes([before, changed], Given())
+
+
+def test_a_gamma_below_the_positions_of_llama_server_is_refused() -> None:
+    with pytest.raises(ValueError, match="expected positions 0 to 0 at gamma 1, got drafts accepted at 1"):
+        read_llama_scrapes(llama_scrapes("draft2"), Given(gamma=(1,)))
+    with pytest.raises(ValueError, match="expected two scrapes a run, BEFORE AFTER, got 1 files"):
+        read_llama_scrapes(llama_scrapes("draft2")[:1], Given())
