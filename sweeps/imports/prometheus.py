@@ -144,6 +144,26 @@ class Between:
             grown[key] = grown.get(key, 0.0) + value - self.before.samples.get(name, {}).get(labels, 0.0)
         return {key: int(value) for key, value in grown.items()}
 
+    def by_position(self, name: str) -> dict[int, int]:
+        """How much a counter grew at each position in a round, from 0; those alone where it did."""
+        grown = self.by_label(name, "position")
+        return {int(position): passed for position, passed in grown.items() if passed and position.isdecimal()}
+
+    def first_accepted(self, by_position: Mapping[int, int], gamma: int, accepted: int) -> tuple[int, ...] | None:
+        """Rounds that accepted at least 1, 2, … γ drafts; None where drafts were accepted, but no position is told.
+
+        Raises:
+            ValueError: a position beyond γ.
+        """
+        furthest = max(by_position, default=-1)
+        if furthest >= gamma:
+            raise ValueError(
+                f"{self.where}: expected positions 0 to {gamma - 1} at gamma {gamma}, got drafts accepted at {furthest}"
+            )
+        if accepted and not by_position:
+            return None
+        return tuple(by_position.get(position, 0) for position in range(gamma))
+
 
 def betweens_of(paths: Sequence[Path], *, needs: str) -> list[Between]:
     """The time between each two scrapes of a run, BEFORE AFTER; ValueError as `Between.of`, and for an odd number."""
