@@ -22,6 +22,7 @@ from specgauge.sweeps.imports.engine_run import (
     located,
 )
 from specgauge.sweeps.imports.files import Record, json_records, read_text, record_of
+from specgauge.sweeps.imports.requests import counted_runs
 from specgauge.sweeps.store.schema import WarningRow
 
 _HISTOGRAM = "Acceptance_Length_Histogram"
@@ -62,6 +63,7 @@ def _speed_run(record: Record, gamma: int | None, notes: list[WarningRow]) -> En
         )
     steps[1] = steps.get(1, 0) - prefills
     longest = max(tokens for tokens, number in steps.items() if number or tokens == 1)
+    checked_gamma(longest - 1, found.where)
     if gamma is None:
         gamma = max(1, longest - 1)
         notes.append(_longest_note(record.where, gamma))
@@ -158,7 +160,7 @@ def _total(choice: Record, name: str) -> float:
 
 
 def _spec_counted(where: str, lengths: Sequence[int], gamma: int) -> Counted:
-    histogram = [list(lengths).count(number) for number in range(max(lengths) + 1)]
+    histogram = counted_runs(lengths, f"{where}, accept_lengths")
     return Counted(
         source=where,
         rounds=len(lengths),

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from specgauge.sweeps.imports.engine_run import EngineRun, Given, Imported, located
 from specgauge.sweeps.imports.files import Record, json_records, record_of
-from specgauge.sweeps.imports.requests import Request, counts_of, runs_of
+from specgauge.sweeps.imports.requests import Request, counts_of, decode_time_s, runs_of
 from specgauge.sweeps.store.schema import WarningRow
 
 _ACCEPTANCE = "spec_decode_acceptance"
@@ -36,7 +36,10 @@ def read_records(paths: Sequence[Path], given: Given) -> Imported:
     for index, path in enumerate(paths):
         records = [record for record in json_records(path) if _is_served(record)]
         if not records:
-            raise ValueError(f"{path}: expected records of requests that were served, got none")
+            raise ValueError(
+                f"{path}: expected records of requests that were served, a line each (profile_export.jsonl; AIPerf's "
+                "sums over a run are not read), got none"
+            )
         _refuse_twice(path, records)
         gamma = given.of("gamma", index, len(paths))
         if all(_acceptance(record) is None for record in records):
@@ -86,8 +89,8 @@ def _is_served(record: Record) -> bool:
 def _acceptance(record: Record) -> Record | None:
     """Of a record, wherever its release puts it."""
     for holder in (record, record.maybe_record("metrics"), record.maybe_record("metadata")):
-        found = None if holder is None else holder.maybe_record(_ACCEPTANCE)
-        if found is not None:
+        if holder is not None and holder.has(_ACCEPTANCE):
+            found = holder.record(_ACCEPTANCE)
             inner = found.maybe_record("value")
             return found if inner is None else inner
     return None
@@ -113,7 +116,7 @@ def _request(record: Record, gamma: int | None) -> Request:
         counts={} if acceptance is None else counts_of(acceptance, gamma),
         prompt_tokens=prompt,
         output_tokens=tokens,
-        decode_s=None if latency_s is None or first_s is None else latency_s - first_s,
+        decode_s=decode_time_s(record.where, latency_s, first_s),
         start_s=None if start is None else start * 1e-9,
         end_s=None if end is None else end * 1e-9,
     )

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from specgauge.configs.fields import LARGEST_GAMMA
 from specgauge.sweeps.imports.engine_run import Counted, EngineRun, by_position, checked_gamma
 from specgauge.sweeps.imports.files import Record
 
@@ -120,7 +121,7 @@ def _by_step(record: Record, drafted: Sequence[int], accepted: Sequence[int]) ->
     found = {}
     for gamma in sorted({drafts for drafts in drafted if drafts}):
         own = [passed for drafts, passed in zip(drafted, accepted, strict=True) if drafts == gamma]
-        histogram = [own.count(number) for number in range(max(own) + 1)]
+        histogram = counted_runs(own, f"{record.where}, per_step_accepted")
         found[checked_gamma(gamma, record.where)] = Counted(
             source=record.where,
             rounds=len(own),
@@ -132,7 +133,11 @@ def _by_step(record: Record, drafted: Sequence[int], accepted: Sequence[int]) ->
 
 
 def histogram_of(record: Record, name: str) -> list[int]:
-    """Rounds that accepted 0, 1, 2, … drafts, from a list or a mapping."""
+    """Rounds that accepted 0, 1, 2, … drafts, from a list or a mapping.
+
+    Raises:
+        ValueError: a key that is no number of drafts, or more than any γ.
+    """
     if not isinstance(record.required(name), Mapping):
         return record.wholes(name)
     inner = record.record(name)
@@ -140,10 +145,41 @@ def histogram_of(record: Record, name: str) -> list[int]:
     wrong = next((key for key in inner.values if key not in keys), None)
     if wrong is not None:
         raise ValueError(f"{inner.where}: expected counts by accepted drafts 0, 1, …, got the key {wrong!r}")
-    found = [0] * (max(keys.values(), default=-1) + 1)
+    found = [0] * (_longest(keys.values(), inner.where) + 1)
     for key, accepted in keys.items():
         found[accepted] = inner.whole(key)
     return found
+
+
+def counted_runs(accepted: Sequence[int], where: str) -> list[int]:
+    """Rounds that accepted 0, 1, 2, … drafts, from what each round accepted; ValueError as `histogram_of`."""
+    found = [0] * (_longest(accepted, where) + 1)
+    for drafts in accepted:
+        found[drafts] += 1
+    return found
+
+
+def _longest(accepted: Iterable[int], where: str) -> int:
+    """The most drafts that a round accepted; a number that no γ reaches would fill the memory with zeros."""
+    longest = max(accepted, default=-1)
+    if longest > LARGEST_GAMMA:
+        raise ValueError(f"{where}: expected at most {LARGEST_GAMMA} drafts accepted in a round, got {longest}")
+    return longest
+
+
+def decode_time_s(where: str, latency_s: float | None, first_s: float | None) -> float | None:
+    """Seconds from a request's first token to its last, None where either is unknown.
+
+    Raises:
+        ValueError: the first token came after the last.
+    """
+    if latency_s is None or first_s is None:
+        return None
+    if first_s > latency_s:
+        raise ValueError(
+            f"{where}: expected the first token within the {latency_s:g} s of the request, got it after {first_s:g} s"
+        )
+    return latency_s - first_s
 
 
 def check_histogram(record: Record, name: str, histogram: Sequence[int], *, steps: int, accepted: int) -> None:

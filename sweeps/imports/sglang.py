@@ -25,7 +25,7 @@ from specgauge.sweeps.imports.engine_run import (
 )
 from specgauge.sweeps.imports.files import Record, json_records
 from specgauge.sweeps.imports.prometheus import Between, betweens_of
-from specgauge.sweeps.imports.requests import Request, check_histogram, histogram_of, runs_of
+from specgauge.sweeps.imports.requests import Request, check_histogram, decode_time_s, histogram_of, runs_of
 from specgauge.sweeps.store.schema import WarningRow
 
 _NEAR = 0.05
@@ -130,7 +130,7 @@ def _request(info: Record, gamma: int | None) -> Request:
         counts=_counts(info, rounds, tokens, gamma) if rounds else {},
         prompt_tokens=info.maybe_whole("prompt_tokens"),
         output_tokens=tokens,
-        decode_s=None if latency_s is None or first_s is None else latency_s - first_s,
+        decode_s=decode_time_s(info.where, latency_s, first_s),
     )
 
 

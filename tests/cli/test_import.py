@@ -309,8 +309,7 @@ def test_acceptance_alone_plans_as_the_lengths_do(
     found = []
     for given in (("--survival-of", "run"), ("--acceptance-lengths", "lengths.yaml")):
         capsys.readouterr()
-        models = ("--target", "llama-3.1-8b", "--draft", "llama-3.2-1b")
-        arguments = (*models, "--hardware", "h100-sxm", "--gamma", "1:2", "--batch-size", "4")
+        arguments = ["--target", "llama-3.1-8b", "--draft", "llama-3.2-1b", "--hardware", "h100-sxm"]
         assert main(["plan", *arguments, *given, "--json"]) == 0
         found.append(json.loads(capsys.readouterr().out)["points"][0]["by_gamma"])
     assert found[0][1]["tokens_per_round"] == 2.73

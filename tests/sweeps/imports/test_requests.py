@@ -163,6 +163,34 @@ def test_aiperf_records_without_acceptance_are_told_to_be_taken_as_plain(tmp_pat
         read_records([path], Given(gamma=(2,)))
 
 
+def test_aiperf_records_that_contradict_themselves(tmp_path: Path) -> None:
+    (line, *_) = aiperf_records(8, 2, 1.0).splitlines()
+    late, other = json.loads(line), json.loads(line)
+    late["metrics"]["time_to_first_token"]["value"] = 1e6
+    other["spec_decode_acceptance"] = "none"
+    for changed, told in (
+        (late, r"expected the first token within the [0-9.]+ s of the request, got it after 1000 s"),
+        (other, r"spec_decode_acceptance: expected a mapping, got 'none'"),
+    ):
+        with pytest.raises(ValueError, match=told):
+            read_records([written(tmp_path / "one.jsonl", json.dumps(changed) + "\n")], Given())
+    sums = {"total_spec_decode_steps": {"avg": 9}, "pooled_spec_decode_acceptance_histogram": {"0": 9}}
+    with pytest.raises(ValueError, match=r"\(profile_export.jsonl; AIPerf's sums over a run are not read\), got none"):
+        read_records([written(tmp_path / "sums.json", sums)], Given())
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"acceptance_histogram": {"99999999999": 1}},
+        {"per_step_drafted": [3, 2], "per_step_accepted": [99999999999, 0]},
+    ],
+)
+def test_a_run_of_accepted_drafts_that_no_gamma_has_is_refused(changes: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"expected at most \d+ drafts accepted in a round, got 99999999999$"):
+        counts_of(record(**changes), None)
+
+
 def test_aiperf_may_wrap_what_it_tells(tmp_path: Path) -> None:
     (line, *_) = aiperf_records(8, 2, 1.0).splitlines()
     content = json.loads(line)
