@@ -18,6 +18,8 @@ from typing import Any
 
 import torch
 
+from specgauge.bench.timing.gpu_state import gpu_handle, reading
+
 THREADS_SECONDS = 1.0
 CLEARLY_FASTER = 0.05
 _WIDTH, _LAYERS = 1024, 12
@@ -29,11 +31,8 @@ PACKAGES = (
 
 
 def _reading(read: Callable[[], Any]) -> Any:
-    """What an optional reading gives; None where it fails, however it fails."""
-    try:
-        value = read()
-    except Exception:  # systems, drivers and bindings fail in their own ways, all of them mean unknown
-        return None
+    """As `reading`, bytes as text."""
+    value = reading(read)
     return value.decode(errors="replace") if isinstance(value, bytes) else value
 
 
@@ -97,10 +96,7 @@ def _cuda_devices() -> list[dict[str, Any]]:
 
 
 def _nvml(uuid: Any) -> dict[str, Any]:
-    """Driver version, clocks, power limit and temperature as NVML reads them; None where it cannot.
-
-    The device is found by its UUID: NVML counts every device of the machine, torch only those it may see.
-    """
+    """Driver version, clocks, power limit and temperature as NVML reads them; None where it cannot."""
     readings: dict[str, Callable[[], Any]] = {
         "driver": lambda: pynvml.nvmlSystemGetDriverVersion(),
         "sm_clock_hz": lambda: pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM) * 1_000_000,
@@ -116,11 +112,10 @@ def _nvml(uuid: Any) -> dict[str, Any]:
     except Exception:  # no bindings, no library, no driver, no permission
         return dict.fromkeys(readings)
 
-    def handle_of(kind: str) -> Any:
-        return _reading(lambda: pynvml.nvmlDeviceGetHandleByUUID(f"{kind}-{uuid}"))
-
-    handle = handle_of("GPU") or handle_of("MIG")  # a slice has a UUID of its own
-    figures = {name: _reading(read) if handle or name == "driver" else None for name, read in readings.items()}
+    handle = gpu_handle(pynvml, uuid)
+    figures = {
+        name: _reading(read) if handle is not None or name == "driver" else None for name, read in readings.items()
+    }
     _reading(lambda: pynvml.nvmlShutdown())
     return figures
 

@@ -123,6 +123,23 @@ class RoundCosts:
             provenance=np.broadcast_to(self.provenance, self.t_verify_s.shape)[..., columns],
         )
 
+    def row(self, at: int) -> RoundCosts:
+        """One entry of the first axis: a batch size, or the estimate (0) of costs with replicates."""
+
+        def chosen(values: FloatArray) -> FloatArray:
+            return np.asarray(np.broadcast_to(values, self.t_verify_s.shape)[at])
+
+        return replace(
+            self,
+            t_decode_s=self.t_decode_s[at],
+            t_draft_total_s=chosen(self.t_draft_total_s),
+            t_verify_s=self.t_verify_s[at],
+            t_draft_catch_up_s=None if self.t_draft_catch_up_s is None else self.t_draft_catch_up_s[at],
+            t_overhead_s=None if self.t_overhead_s is None else chosen(self.t_overhead_s),
+            t_round_s=None if self.t_round_s is None else chosen(self.t_round_s),
+            provenance=np.broadcast_to(self.provenance, self.t_verify_s.shape)[at],
+        )
+
 
 def measured_costs(
     gammas: ArrayLike,

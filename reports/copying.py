@@ -3,7 +3,7 @@
     copies(table)["CSV"]
 
 What stands over a group of rows becomes the first column. A value with its interval, `1.42 (1.38–1.46)`, is three
-columns in CSV, where numbers are plain and what is unknown is empty; elsewhere cells are as on the page.
+columns in CSV, where numbers are plain and what is unknown or open is empty; elsewhere cells are as on the page.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ _LATEX = str.maketrans(
 )
 _PLAIN = str.maketrans({"−": "-", "\u00a0": " ", "\u202f": " "})
 _NUMBER = r"-?\d+(?:\.\d+)?"
-_ENDS = re.compile(rf"(?:({_NUMBER}) )?\(?({_NUMBER})–({_NUMBER})\)?")
+_END = rf"(?:({_NUMBER})|>\d+)"
+"""An end of an interval; an open one, `>99`, is no number."""
+_ENDS = re.compile(rf"(?:({_NUMBER}) )?\(?{_END}–{_END}\)?")
 _INTERVAL = "interval"
 
 
@@ -63,7 +65,8 @@ def csv_text(cells: Sequence[Sequence[str]]) -> str:
         if others or any(match[1] for match in found if match):
             values = [match[1] if match else text for match, text in zip(found, texts, strict=True)]
             columns.append([name, *values])
-        columns += [[f"{name}, {end}", *(m[at] if m else "" for m in found)] for end, at in (("low", 2), ("high", 3))]
+        for end, at in (("low", 2), ("high", 3)):
+            columns.append([f"{name}, {end}", *("" if match is None else match[at] or "" for match in found)])
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerows([text.translate(_PLAIN) for text in row] for row in zip(*columns, strict=True))

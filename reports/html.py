@@ -40,9 +40,9 @@ from specgauge.reports.validation import validation_section
 from specgauge.sweeps.analysis.answers import Recommendations
 from specgauge.sweeps.answer_table import rank
 from specgauge.sweeps.plan import plan_cells, planned_pairs
-from specgauge.sweeps.store.files import check_output, write_text_atomically
+from specgauge.sweeps.store.files import write_text_atomically
 from specgauge.sweeps.store.rows import plain
-from specgauge.sweeps.store.rundir import CONFIG, MEASURED, REPORT
+from specgauge.sweeps.store.rundir import REPORT, check_written
 from specgauge.sweeps.store.schema import JournalLine
 from specgauge.version import __version__
 
@@ -66,13 +66,17 @@ def write_report(run_dir: Path, out: Path | None = None) -> Path:
         StorageError: the disk refused the write; an older report stays.
     """
     target = run_dir / REPORT if out is None else out
-    check_output(target, REPORT)
-    if target.suffix == ".parquet" or (target.name in MEASURED and (target.parent / CONFIG).is_file()):
-        raise ValueError(f"{target}: holds what a run measured, another file name is expected (for example {REPORT})")
+    check_written(target, REPORT)
     values = page_values(read_report_data(run_dir))
-    parts = {name: Markup(_part(f"report.{name}")) for name in ("css", "js")}
-    write_text_atomically(target, printable(_template().render(**parts, version=__version__, **values)) + "\n")
+    write_page(target, "report.jinja", values)
     return target
+
+
+def write_page(out: Path, template: str, values: Mapping[str, Any]) -> None:
+    """Write the page of a template of this folder, style sheet and script in it; StorageError as `write_report`."""
+    parts = {name: Markup(_part(f"report.{name}")) for name in ("css", "js")}
+    page = _templates().get_template(template).render(**parts, version=__version__, **values)
+    write_text_atomically(out, printable(page) + "\n")
 
 
 def _part(name: str) -> str:
@@ -80,10 +84,9 @@ def _part(name: str) -> str:
 
 
 @cache
-def _template() -> jinja2.Template:
+def _templates() -> jinja2.Environment:
     files = jinja2.FileSystemLoader(Path(__file__).parent)
-    environment = jinja2.Environment(loader=files, autoescape=True, undefined=jinja2.StrictUndefined)
-    return environment.get_template("report.jinja")
+    return jinja2.Environment(loader=files, autoescape=True, undefined=jinja2.StrictUndefined)
 
 
 def page_values(data: ReportData) -> dict[str, Any]:

@@ -8,45 +8,34 @@ One file that opens with the network off, like the report of a run; every number
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import jinja2
 from markupsafe import Markup
 from matplotlib.axes import Axes
 
 from specgauge.model.settings import Point
 from specgauge.reports import sections
 from specgauge.reports.figures import BAND_ALPHA, DASHED, HeatCell, series_style
-from specgauge.reports.formatting import duration, interval, printable, speedup
+from specgauge.reports.formatting import duration, interval, speedup
+from specgauge.reports.html import write_page
 from specgauge.reports.inline_svg import COLOURS, Hover, Size, inline_figure
 from specgauge.reports.tables import Row, RowGroup, Table
 from specgauge.sweeps.foretell.words import PART_WORDS, acceptance_words, context_sentence
-from specgauge.sweeps.store.files import write_text_atomically
-from specgauge.version import __version__
+from specgauge.sweeps.store.rundir import check_written
 
 
 def write_plan_page(document: Mapping[str, Any], out: Path) -> Path:
     """Write the page of the document of `specgauge.sweeps.foretell.document.plan_document` to `out` and return it.
 
     Raises:
-        ValueError: `out` is no file, or in no folder.
+        ValueError: `out` is no file, in no folder, or holds what a run measured.
         StorageError: the disk refused the write; an older page stays.
     """
-    if out.is_dir() or not out.parent.is_dir() or (out.exists() and not out.is_file()):
-        raise ValueError(f"--html: expected a file name in a folder that exists, got {str(out)!r}")
-    css = Markup((Path(__file__).parent / "report.css").read_text(encoding="utf-8").strip())
-    page = _template().render(css=css, version=__version__, **page_values(document))
-    write_text_atomically(out, printable(page) + "\n")
+    check_written(out, "plan.html")
+    write_page(out, "plan.jinja", page_values(document))
     return out
-
-
-@cache
-def _template() -> jinja2.Template:
-    files = jinja2.FileSystemLoader(Path(__file__).parent)
-    environment = jinja2.Environment(loader=files, autoescape=True, undefined=jinja2.StrictUndefined)
-    return environment.get_template("plan.jinja")
 
 
 def page_values(document: Mapping[str, Any]) -> dict[str, Any]:

@@ -94,7 +94,8 @@ def _side_by_side(answers: Recommendations) -> Iterator[str]:
 def _with_ends(span: Mapping[str, float | None]) -> str:
     """`1.27 (1.14-1.44)`, or the value alone."""
     value, low, high = span["value"], span["low"], span["high"]
-    return _short(value, 2) if low is None else f"{_short(value, 2)} ({ratio_text(low)}-{ratio_text(high)})"
+    ends = "" if low is None or high is None else f" ({ratio_text(low)}-{ratio_text(high)})"
+    return f"{_short(value, 2)}{ends}"
 
 
 def _short(value: float | None, decimals: int) -> str:

@@ -406,8 +406,8 @@ def test_run_measures_and_gives_the_run(
 def test_export_is_what_the_command_prints(
     folder: Path, run: sg.Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    options = {"release": "1.2.1", "sampling": "greedy", "context": 64, "undecided": "gamma"}
-    found = run.export("tensorrt-llm", out=tmp_path / "settings.yaml", **options)  # type: ignore[arg-type]
+    options: dict[str, Any] = {"release": "1.2.1", "sampling": "greedy", "context": 64, "undecided": "gamma"}
+    found = run.export("tensorrt-llm", out=tmp_path / "settings.yaml", **options)
     typed = [part for name, value in options.items() for part in (f"--{name}", str(value))]
     assert main(["export", str(folder), "--engine", "tensorrt-llm", *typed]) == 0
     assert capsys.readouterr().out == found == (tmp_path / "settings.yaml").read_text(encoding="utf-8")

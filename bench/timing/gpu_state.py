@@ -9,6 +9,7 @@ Read once a block.  Without a GPU, bindings, driver or permission everything is 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -27,31 +28,31 @@ def gpu_watch(devices: Sequence[torch.device]) -> GpuWatch:
         import pynvml
 
         pynvml.nvmlInit()
-        handles = [_handle(pynvml, device) for device in cuda]
-    except Exception:  # drivers and bindings fail in their own ways, all of them mean unknown
+        handles = [gpu_handle(pynvml, torch.cuda.get_device_properties(device).uuid) for device in cuda]
+    except Exception:  # no bindings, no library, no driver, no permission
         return Disturbance
     return lambda: added_up(_state(pynvml, handle) for handle in handles)
 
 
-def _handle(nvml: Any, device: torch.device) -> Any:
-    """By UUID: NVML counts every device of the machine, torch only those it may see; a slice has one of its own."""
-    uuid = torch.cuda.get_device_properties(device).uuid
+def reading(read: Callable[[], Any]) -> Any:
+    """What an optional reading gives; None where it fails, however it fails."""
     try:
-        return nvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}")
-    except Exception:  # see above
-        return nvml.nvmlDeviceGetHandleByUUID(f"MIG-{uuid}")
+        return read()
+    except Exception:  # systems, drivers and bindings fail in their own ways, all of them mean unknown
+        return None
+
+
+def gpu_handle(nvml: Any, uuid: Any) -> Any:
+    """By UUID: NVML counts every device of the machine, torch only those it may see; None where there is none."""
+    find = nvml.nvmlDeviceGetHandleByUUID
+    handles = (reading(partial(find, f"{kind}-{uuid}")) for kind in ("GPU", "MIG"))  # a slice has one of its own
+    return next((handle for handle in handles if handle is not None), None)
 
 
 def _state(nvml: Any, handle: Any) -> Disturbance:
-    def known(read: Callable[[], Any]) -> Any:
-        try:
-            return read()
-        except Exception:  # see above
-            return None
-
-    clock_mhz = known(lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM))
-    reasons = known(lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))
-    processes = known(lambda: len(nvml.nvmlDeviceGetComputeRunningProcesses(handle)))
+    clock_mhz = reading(lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM))
+    reasons = reading(lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))
+    processes = reading(lambda: len(nvml.nvmlDeviceGetComputeRunningProcesses(handle)))
     return Disturbance(
         sm_clock_hz=None if clock_mhz is None else clock_mhz * 1e6,
         throttled_by=None

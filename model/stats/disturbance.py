@@ -5,10 +5,10 @@
 
 A thread that loses its core to another program is switched involuntarily (getrusage(2), ru_nivcsw).  On two idle cores
 that happened 3 times a second of one thread's work and 54 to 91 times of two threads', which leave no core to the
-housekeeping; beside a program that kept one of the cores busy 100 to 240 times, and 100 to over a thousand.  A host that
-gives a virtual machine's processors to others shows as steal (proc_stat(5)): a tick of 10 ms within a sample, or over 1
-% of something longer.  A GPU that slows down since it is hot or short of power says so itself.  Counts decide, not
-whether something was slow, so that taking it again favours no fast ones.  Where the processor does all the work, a
+housekeeping; beside a program that kept one of the cores busy 100 to 240 times, and 100 to over a thousand.  A host
+that gives a virtual machine's processors to others shows as steal (proc_stat(5)): a tick of 10 ms within a sample, or
+over 1 % of something longer.  A GPU that slows down since it is hot or short of power says so itself.  Counts decide,
+not whether something was slow, so that taking it again favours no fast ones.  Where the processor does all the work, a
 process that ran for less than nine tenths of the time stood in a queue, however seldom it was switched; so did threads
 that ran for less than nine tenths of theirs while something waited for a processor in over a tenth of the time (two
 threads on two cores: .99 and .7 %, beside a program that kept one core busy .55 and 50 %, at 106 switches a second).

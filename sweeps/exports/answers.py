@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Literal
 
 from specgauge.model.decision import Verdict, ratio_text
+from specgauge.model.schedule import ScheduleStep
 from specgauge.sweeps.exports.schedule import GammaRange
-
-DraftKind = Literal["model", "eagle3", "layers", "ngram"]
+from specgauge.sweeps.foretell.machine import DraftKind
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,15 +73,6 @@ class PointAnswer:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Step:
-    """Batch sizes, both ends included, under one γ, whatever was decided there."""
-
-    first: int
-    last: int
-    gamma: int
-
-
-@dataclass(frozen=True, kw_only=True)
 class ServingAnswers:
     """γ by batch size of one setting at one context, with what it rests on."""
 
@@ -114,10 +104,10 @@ class ServingAnswers:
     """What was chosen for the reader, or left out."""
 
     @property
-    def steps(self) -> tuple[Step, ...]:
+    def steps(self) -> tuple[ScheduleStep, ...]:
         """The ranges by γ alone."""
         groups = [list(group) for _, group in groupby(self.ranges, key=lambda one: one.gamma)]
-        return tuple(Step(first=one[0].first, last=one[-1].last, gamma=one[0].gamma) for one in groups)
+        return tuple(ScheduleStep(first=one[0].first, last=one[-1].last, gamma=one[0].gamma) for one in groups)
 
     @property
     def open_ranges(self) -> tuple[GammaRange, ...]:

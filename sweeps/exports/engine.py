@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
+from specgauge.model.exact import AcceptanceRule, DraftSampling
+from specgauge.model.schedule import ScheduleStep
 from specgauge.sweeps.exports.answers import ServingAnswers
 
 DRAFT, TARGET = "DRAFT", "TARGET"
@@ -22,8 +24,8 @@ DRAFT, TARGET = "DRAFT", "TARGET"
 class DraftRules:
     """How an engine draws drafts and accepts them unless told otherwise."""
 
-    draft_sampling: Literal["same", "greedy"]
-    acceptance_rule: Literal["ratio", "match"]
+    draft_sampling: DraftSampling
+    acceptance_rule: AcceptanceRule
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,6 +151,12 @@ def refuse_batch_size(request: Request) -> None:
         raise ValueError(
             f"batch size: expected none, since what is written has every batch size, got {request.batch_size}"
         )
+
+
+def from_on(steps: Sequence[ScheduleStep], largest_batch: int) -> dict[int, int]:
+    """γ by the first batch size that takes it, 0 beyond the largest known."""
+    found = {step.first: step.gamma for step in steps}
+    return found if steps[-1].gamma == 0 else {**found, largest_batch + 1: 0}
 
 
 def placeholder_notes(answers: ServingAnswers, title: str) -> Iterator[str]:

@@ -8,20 +8,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
 from specgauge.configs.canonical import strict_loads
 from specgauge.configs.reading import TABLE_BYTES, read_text
-from specgauge.sweeps.exports.answers import DraftKind, DraftSource, GammaFigures, PointAnswer, ServingAnswers
+from specgauge.model.decision import Verdict
+from specgauge.model.exact import AcceptanceRule, DraftSampling
+from specgauge.sweeps.exports.answers import DraftSource, GammaFigures, PointAnswer, ServingAnswers
 from specgauge.sweeps.exports.schedule import GammaRange
+from specgauge.sweeps.foretell.document import SCHEMA, SCHEMA_VERSION
+from specgauge.sweeps.foretell.machine import DraftKind
 from specgauge.sweeps.store.schema import OPEN, BatchSize, Gamma, Positive, Text, Whole
 
-DOCUMENT, RELEASE = "specgauge.plan", 1
 _AGAIN = "write it again with `specgauge plan … --json`"
-GammaOrNone = Annotated[int, Field(strict=True, ge=0)]
 
 
 @dataclass(frozen=True, kw_only=True, config=OPEN)
@@ -46,8 +48,8 @@ class PlannedAcceptance:
 
     source: Text
     sampling: Text | None = None
-    draft_sampling: Literal["same", "greedy"] | None = None
-    acceptance_rule: Literal["ratio", "match"] | None = None
+    draft_sampling: DraftSampling | None = None
+    acceptance_rule: AcceptanceRule | None = None
 
 
 @dataclass(frozen=True, kw_only=True, config=OPEN)
@@ -66,7 +68,7 @@ class PlannedGamma:
 class PlannedDecision:
     """What is decided at a point, and why."""
 
-    verdict: Literal["speculate", "do not speculate", "undecided"]
+    verdict: Verdict
     reason: Text
 
 
@@ -86,7 +88,7 @@ class PlannedStep:
 
     first: BatchSize
     last: BatchSize
-    gamma: GammaOrNone
+    gamma: Whole
 
 
 @dataclass(frozen=True, kw_only=True, config=OPEN)
@@ -165,10 +167,12 @@ def _read(path: Path) -> PlanDocument:
         raise ValueError(
             f"{path}: expected a run directory or a plan's JSON document, got other text: {what}"
         ) from error
-    if not isinstance(content, dict) or content.get("schema") != DOCUMENT:
+    if not isinstance(content, dict) or content.get("schema") != SCHEMA:
         raise ValueError(f"{path}: expected a run directory or a document of `specgauge plan --json`, got another one")
-    if content.get("schema_version") != RELEASE:
-        raise ValueError(f"{path}: expected release {RELEASE} of a plan, got {content.get('schema_version')}; {_AGAIN}")
+    if content.get("schema_version") != SCHEMA_VERSION:
+        raise ValueError(
+            f"{path}: expected release {SCHEMA_VERSION} of a plan, got {content.get('schema_version')}; {_AGAIN}"
+        )
     try:
         return TypeAdapter(PlanDocument).validate_python(content)
     except ValidationError as error:

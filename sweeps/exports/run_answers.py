@@ -11,11 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-import numpy as np
-
 from specgauge.configs.errors import did_you_mean
 from specgauge.configs.fields import EMBEDDED
 from specgauge.configs.pairs import LayersDraft, ModelConfig, NgramDraft, PairConfig
+from specgauge.model.checks import finite_or_none
 from specgauge.model.decision import OPTIMISTIC
 from specgauge.model.sampling import chain_name
 from specgauge.model.speedup import round_times_s
@@ -185,17 +184,13 @@ def _point(size: int, known: KnownPoint, estimate: CellEstimate, undecided: Unde
     found, acceptance = estimate.speedup, known.acceptance.estimate
     t_round_s = round_times_s(known.costs, known.acceptance, batch_size=size)[0]
     chosen = answer(found, undecided)
-
-    def end(values: np.ndarray | None, column: int) -> float | None:
-        return float(values[column]) if values is not None and np.isfinite(values[column]) else None
-
     by_gamma = {
         gamma: GammaFigures(
             tokens_per_round=float(acceptance.tokens_per_round[g]),
             t_round_s=float(t_round_s[g]),
             speedup=float(found.speedup[g]),
-            low=end(found.low, g),
-            high=end(found.high, g),
+            low=None if found.low is None else finite_or_none(found.low[g]),
+            high=None if found.high is None else finite_or_none(found.high[g]),
         )
         for g, gamma in enumerate(found.gammas.tolist())
     }

@@ -174,7 +174,7 @@ class _End:
     @classmethod
     def of(cls, point: KnownPoint, batch_size: int, gammas: list[int]) -> _End:
         columns = [point.estimate.gammas.tolist().index(gamma) for gamma in gammas]
-        costs, acceptance = estimate_of(point.costs.only(gammas)), point.acceptance.only(gammas).estimate
+        costs, acceptance = point.costs.only(gammas).row(0), point.acceptance.only(gammas).estimate
         estimate, replicates = point.estimate.speedup[columns], point.estimate.replicates[:, columns]
         return cls(
             costs=costs,
@@ -182,16 +182,6 @@ class _End:
             moved=estimate / speedups(costs, acceptance, batch_size=batch_size),
             drawn=replicates[np.argsort(replicates.max(axis=1), kind="stable")] / estimate,
         )
-
-
-def estimate_of(costs: RoundCosts) -> RoundCosts:
-    """Row 0 of costs with replicates: T_decode (), the others (G,)."""
-    first = {
-        field.name: value[0]
-        for field in fields(RoundCosts)
-        if field.name not in ("gammas", "provenance") and (value := getattr(costs, field.name)) is not None
-    }
-    return replace(costs, **first)
 
 
 def interpolated(first: RoundCosts, second: RoundCosts, share: float) -> RoundCosts:

@@ -23,6 +23,7 @@ from specgauge.sweeps.exports.engine import (
     Export,
     Request,
     expectation,
+    from_on,
     json_text,
     placeholder_notes,
     refuse_batch_size,
@@ -49,10 +50,7 @@ def adaptive(answers: ServingAnswers, request: Request) -> Export:
     """
     refuse_batch_size(request)
     start = [*_algorithm(answers), *_chain(answers.largest_gamma)]
-    beyond = answers.largest_batch + 1
-    steps = {step.first: step.gamma for step in answers.steps}
-    if answers.steps[-1].gamma:
-        steps[beyond] = 0
+    steps = from_on(answers.steps, answers.largest_batch)
     entry = {"up_hysteresis": 0.0, "down_hysteresis": 0.0, "ceiling_coeff": 0}
     content = {
         "ema_alpha": 0.2,

@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import json
 
-from specgauge.sweeps.exports.answers import DraftSource, ServingAnswers, Step
+from specgauge.model.schedule import ScheduleStep
+from specgauge.sweeps.exports.answers import DraftSource, ServingAnswers
 from specgauge.sweeps.exports.engine import (
     DRAFT,
     TARGET,
@@ -24,6 +25,7 @@ from specgauge.sweeps.exports.engine import (
     Export,
     Request,
     expectation,
+    from_on,
     placeholder_notes,
     refuse_batch_size,
     release_number,
@@ -70,19 +72,13 @@ def speculative_config(answers: ServingAnswers, request: Request) -> Export:
     )
 
 
-def up_to(steps: tuple[Step, ...]) -> dict[int, int]:
+def up_to(steps: tuple[ScheduleStep, ...]) -> dict[int, int]:
     """The schedule whose keys are the last batch sizes; what is off at the end has none."""
     kept = steps[:-1] if steps[-1].gamma == 0 else steps
     return {step.last: step.gamma for step in kept}
 
 
-def from_on(steps: tuple[Step, ...], largest_batch: int) -> dict[int, int]:
-    """The schedule whose keys are the first batch sizes, off beyond the largest known."""
-    found = {step.first: step.gamma for step in steps}
-    return found if steps[-1].gamma == 0 else {**found, largest_batch + 1: 0}
-
-
-def _falling(answers: ServingAnswers) -> tuple[tuple[Step, ...], list[str]]:
+def _falling(answers: ServingAnswers) -> tuple[tuple[ScheduleStep, ...], list[str]]:
     """The steps, none above the first, and a note for each that was cut to it."""
     first = answers.steps[0].gamma
     if first == 0:
@@ -97,11 +93,11 @@ def _falling(answers: ServingAnswers) -> tuple[tuple[Step, ...], list[str]]:
         for step in answers.steps
         if step.gamma > first
     ]
-    cut = [Step(first=one.first, last=one.last, gamma=min(first, one.gamma)) for one in answers.steps]
-    merged: list[Step] = []
+    cut = [ScheduleStep(first=one.first, last=one.last, gamma=min(first, one.gamma)) for one in answers.steps]
+    merged: list[ScheduleStep] = []
     for step in cut:
         if merged and merged[-1].gamma == step.gamma:
-            step = Step(first=merged.pop().first, last=step.last, gamma=step.gamma)
+            step = ScheduleStep(first=merged.pop().first, last=step.last, gamma=step.gamma)
         merged.append(step)
     return tuple(merged), notes
 

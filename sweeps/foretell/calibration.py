@@ -36,10 +36,10 @@ from specgauge.model.roofline.costs import RooflineCosts
 from specgauge.model.roofline.deployment import Deployment
 from specgauge.model.roofline.step_time import Efficiency
 from specgauge.sweeps.analysis.settings import cells_of, run_settings
-from specgauge.sweeps.analysis.timings import CellTimings, collect_timings
+from specgauge.sweeps.analysis.timings import CellTimings, timings_of
 from specgauge.sweeps.foretell.machine import Dtypes, deployment
 from specgauge.sweeps.model_sizes import Role, model_folder
-from specgauge.sweeps.plan import plan_cells, planned_pairs
+from specgauge.sweeps.plan import planned_pairs
 from specgauge.sweeps.store.rundir import Run
 
 PARTS = {"t_decode_s": "T_decode", "t_verify_s": "T_verify"}
@@ -92,7 +92,7 @@ def groups_of_run(run: Run, entry: HardwareEntry, *, tensor_parallel: int = 1) -
     Raises:
         ValueError: nothing was timed, or a target whose shape is not known.
     """
-    timed = collect_timings(plan_cells(run.config), run.config.grid.gamma, run.journal())
+    timed = timings_of(run)
     groups = []
     for pair in planned_pairs(run.config):
         cells = [cell for found in run_settings(run, {}, pairs=[pair.name]) for cell in cells_of(found, timed)]

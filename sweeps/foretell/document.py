@@ -139,21 +139,7 @@ def _points(plan: Plan, context: int, batch_sizes: Sequence[int]) -> list[dict[s
         "draft": None if pair.draft is None else _parts(pair, pair.draft, sizes, context, [1]),
         "verify": _parts(pair, pair.target, sizes, context, gammas + 1),
     }
-    return [_point(plan, context, size, _row(costs, b), parts, b) for b, size in enumerate(batch_sizes)]
-
-
-def _row(costs: RoundCosts, at: int) -> RoundCosts:
-    """One batch size of (B, G) costs, without leading axes."""
-    catch_up, overhead = costs.t_draft_catch_up_s, costs.t_overhead_s
-    return replace(
-        costs,
-        t_decode_s=costs.t_decode_s[at],
-        t_draft_total_s=costs.t_draft_total_s[at],
-        t_verify_s=costs.t_verify_s[at],
-        t_draft_catch_up_s=None if catch_up is None else catch_up[at],
-        t_overhead_s=None if overhead is None else overhead[at],
-        provenance=costs.provenance[at],
-    )
+    return [_point(plan, context, size, costs.row(b), parts, b) for b, size in enumerate(batch_sizes)]
 
 
 def _point(
@@ -320,7 +306,7 @@ def _answers(plan: Plan, context: int, sizes: IntArray) -> dict[str, Any]:
     acceptance = plan.acceptance.estimate
     costs = plan.pair.source().costs(sizes, context, acceptance.gammas)
     if acceptance.draft_count_distribution is not None:
-        each = [_verifying(_row(costs, b), acceptance, size).t_verify_s for b, size in enumerate(sizes.tolist())]
+        each = [_verifying(costs.row(b), acceptance, size).t_verify_s for b, size in enumerate(sizes.tolist())]
         costs = replace(costs, t_verify_s=np.stack(each))
     values = speedups(costs, acceptance, batch_size=sizes)
     allowed = within_limits(round_times_s(costs, acceptance, batch_size=sizes), plan.max_itl_s)

@@ -77,6 +77,13 @@ class Record:
             raise ValueError(f"{self.where}, {name}: expected a whole number, got {short(self.required(name))}")
         return int(value)
 
+    def acceptance_length(self, name: str) -> float:
+        """Tokens a round: a number of at least 1, the bonus or replacement included."""
+        length = self.number(name)
+        if length < 1:
+            raise ValueError(f"{self.where}, {name}: expected at least 1, the bonus included, got {length:g}")
+        return length
+
     def maybe_whole(self, name: str, *, least: int = 0) -> int | None:
         """As `whole`; None where it has none."""
         return self.whole(name, least=least) if self.has(name) else None

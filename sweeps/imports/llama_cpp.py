@@ -19,7 +19,7 @@ from pathlib import Path
 from specgauge.configs.fields import LARGEST_GAMMA
 from specgauge.sweeps.imports.engine_run import Counted, EngineRun, Given, Imported, checked_gamma, located
 from specgauge.sweeps.imports.files import Record, json_records
-from specgauge.sweeps.imports.prometheus import Between
+from specgauge.sweeps.imports.prometheus import Between, betweens_of
 from specgauge.sweeps.imports.requests import Request, runs_of
 from specgauge.sweeps.store.schema import WarningRow
 
@@ -197,10 +197,8 @@ def is_scrape(head: str) -> bool:
 
 
 def read_scrapes(paths: Sequence[Path], given: Given) -> Imported:
-    """Runs from pairs of scrapes, BEFORE AFTER; errors as `Between`, and for counters that contradict each other."""
-    if len(paths) % 2:
-        raise ValueError(f"{paths[-1]}: expected two scrapes a run, BEFORE AFTER, got {len(paths)} files")
-    betweens = [Between.of(*pair, needs=_TOKENS) for pair in zip(paths[::2], paths[1::2], strict=True)]
+    """Runs from pairs of scrapes, BEFORE AFTER; errors as `betweens_of`, and for counters that contradict."""
+    betweens = betweens_of(paths, needs=_TOKENS)
     notes: list[WarningRow] = []
     runs = [_scraped(between, given.of("gamma", index, len(betweens)), notes) for index, between in enumerate(betweens)]
     notes.append(
@@ -222,29 +220,20 @@ def _scraped(between: Between, gamma: int | None, notes: list[WarningRow]) -> En
             f"{between.where}: expected at most {drafted} accepted drafts, and {rounds} rounds (tokens less accepted) "
             f"with drafts, got {accepted} and {drafts}: another release?"
         )
-    positions = {
-        int(position): passed
-        for position, passed in between.by_label(f"{_ACCEPTED}_per_pos", "position").items()
-        if passed and position.isdecimal()
-    }
+    positions = between.by_position(f"{_ACCEPTED}_per_pos")
     if gamma is None:
         gamma = 0
         if drafted:
             most = max(math.ceil(drafted / max(drafts, 1)), max(positions, default=-1) + 1)
             gamma = checked_gamma(most, between.where)
             notes.append(_derived_note(between.where, gamma, f"{drafted} drafts in {drafts} rounds"))
-    if positions and max(positions) >= gamma:
-        raise ValueError(
-            f"{between.where}: expected positions 0 to {gamma - 1} at gamma {gamma}, got drafts accepted at "
-            f"{max(positions)}"
-        )
     counted = Counted(
         source=between.where,
         rounds=rounds,
         tokens=tokens,
         drafted=drafted,
         accepted=accepted,
-        accepted_by_position=tuple(positions.get(position, 0) for position in range(gamma)) if positions else None,
+        accepted_by_position=between.first_accepted(positions, gamma, accepted),
     )
     return EngineRun(
         source=between.where,

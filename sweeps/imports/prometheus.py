@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -143,3 +143,30 @@ class Between:
             key = dict(labels).get(label, "")
             grown[key] = grown.get(key, 0.0) + value - self.before.samples.get(name, {}).get(labels, 0.0)
         return {key: int(value) for key, value in grown.items()}
+
+    def by_position(self, name: str) -> dict[int, int]:
+        """How much a counter grew at each position in a round, from 0; those alone where it did."""
+        grown = self.by_label(name, "position")
+        return {int(position): passed for position, passed in grown.items() if passed and position.isdecimal()}
+
+    def first_accepted(self, by_position: Mapping[int, int], gamma: int, accepted: int) -> tuple[int, ...] | None:
+        """Rounds that accepted at least 1, 2, … γ drafts; None where drafts were accepted, but no position is told.
+
+        Raises:
+            ValueError: a position beyond γ.
+        """
+        furthest = max(by_position, default=-1)
+        if furthest >= gamma:
+            raise ValueError(
+                f"{self.where}: expected positions 0 to {gamma - 1} at gamma {gamma}, got drafts accepted at {furthest}"
+            )
+        if accepted and not by_position:
+            return None
+        return tuple(by_position.get(position, 0) for position in range(gamma))
+
+
+def betweens_of(paths: Sequence[Path], *, needs: str) -> list[Between]:
+    """The time between each two scrapes of a run, BEFORE AFTER; ValueError as `Between.of`, and for an odd number."""
+    if len(paths) % 2:
+        raise ValueError(f"{paths[-1]}: expected two scrapes a run, BEFORE AFTER, got {len(paths)} files")
+    return [Between.of(before, after, needs=needs) for before, after in zip(paths[::2], paths[1::2], strict=True)]

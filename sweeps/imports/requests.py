@@ -84,11 +84,8 @@ def counts_of(record: Record, gamma: int | None, tokens: int | None = None) -> d
     steps = record.whole("num_spec_steps")
     if not steps:
         return {}
-    length = record.maybe_number("mean_acceptance_length")
-    if length is not None and length < 1:
-        raise ValueError(
-            f"{record.where}, mean_acceptance_length: expected at least 1, the bonus included, got {length:g}"
-        )
+    if record.has("mean_acceptance_length"):
+        record.acceptance_length("mean_acceptance_length")
     histogram = histogram_of(record, "acceptance_histogram")
     accepted, drafted = record.whole("num_accepted_draft_tokens"), record.maybe_whole("num_draft_tokens")
     check_histogram(record, "acceptance_histogram", histogram, steps=steps, accepted=accepted)

@@ -24,7 +24,7 @@ from specgauge.sweeps.imports.engine_run import (
     located,
 )
 from specgauge.sweeps.imports.files import Record, json_records
-from specgauge.sweeps.imports.prometheus import Between
+from specgauge.sweeps.imports.prometheus import Between, betweens_of
 from specgauge.sweeps.imports.requests import Request, check_histogram, decode_time_s, histogram_of, runs_of
 from specgauge.sweeps.store.schema import WarningRow
 
@@ -64,9 +64,7 @@ def _line(record: Record) -> EngineRun:
             f"{record.where}: expected a chain (topk 1, num_draft_tokens {gamma + 1} at steps {gamma}), got topk "
             f"{topk} and num_draft_tokens {drafts}; draft trees are not covered"
         )
-    length, step_s = record.number("acc_length"), record.number("step_time")
-    if length < 1:
-        raise ValueError(f"{record.where}, acc_length: expected at least 1, the bonus included, got {length:g}")
+    length, step_s = record.acceptance_length("acc_length"), record.number("step_time")
     speed = record.maybe_number("speed")
     if speed is not None and abs(speed * step_s / length - 1) > _NEAR:
         raise ValueError(
@@ -137,9 +135,8 @@ def _request(info: Record, gamma: int | None) -> Request:
 
 
 def _counts(info: Record, rounds: int, tokens: int, gamma: int | None) -> dict[int, Counted]:
-    length = info.maybe_number("spec_accept_length")
-    if length is not None and length < 1:
-        raise ValueError(f"{info.where}, spec_accept_length: expected at least 1, the bonus included, got {length:g}")
+    if info.has("spec_accept_length"):
+        info.acceptance_length("spec_accept_length")
     accepted_name, proposed_name, histogram_name = (
         _first(info, names) for names in (_ACCEPTED, _PROPOSED, _HISTOGRAMS)
     )
@@ -175,10 +172,8 @@ def is_scrape(head: str) -> bool:
 
 
 def read_scrapes(paths: Sequence[Path], given: Given) -> Imported:
-    """Runs from pairs of scrapes, BEFORE AFTER; errors as `Between`, and for a γ that was not given."""
-    if len(paths) % 2:
-        raise ValueError(f"{paths[-1]}: expected two scrapes a run, BEFORE AFTER, got {len(paths)} files")
-    betweens = [Between.of(*pair, needs=_TOKENS) for pair in zip(paths[::2], paths[1::2], strict=True)]
+    """Runs from pairs of scrapes, BEFORE AFTER; errors as `betweens_of`, and for a γ that was not given."""
+    betweens = betweens_of(paths, needs=_TOKENS)
     runs = [_scraped(between, given.of("gamma", index, len(betweens))) for index, between in enumerate(betweens)]
     models = betweens[-1].after.models
     return Imported(runs=located(runs, given), target=models[0] if models else None)

@@ -134,11 +134,8 @@ def _batch_size(record: Record, latency_s: float) -> int | None:
 def _counted(record: Record, gamma: int, rounds: int, tokens: int) -> Counted:
     drafts = record.whole(_DRAFTS)
     drafted, accepted = record.whole("spec_decode_draft_tokens"), record.whole("spec_decode_accepted_tokens")
-    length = record.maybe_number("spec_decode_acceptance_length")
-    if length is not None and drafts and length < 1:
-        raise ValueError(
-            f"{record.where}, spec_decode_acceptance_length: expected at least 1, the bonus included, got {length:g}"
-        )
+    if drafts and record.has("spec_decode_acceptance_length"):
+        record.acceptance_length("spec_decode_acceptance_length")
     return Counted(
         source=record.where,
         rounds=rounds,

@@ -15,11 +15,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from specgauge.sweeps.imports.engine_run import Counted, EngineRun, Given, Imported, checked_gamma, located
-from specgauge.sweeps.imports.prometheus import Between
+from specgauge.sweeps.imports.prometheus import Between, betweens_of
 from specgauge.sweeps.store.schema import WarningRow
 
 _TOKENS = "vllm:generation_tokens"
-_DRAFTS = "vllm:spec_decode_num_drafts"
+_DRAFTS, _ACCEPTED = "vllm:spec_decode_num_drafts", "vllm:spec_decode_num_accepted_tokens"
 _LATENCIES = ("vllm:inter_token_latency_seconds", "vllm:time_per_output_token_seconds")
 """By release, the newer one first."""
 
@@ -30,10 +30,8 @@ def is_scrape(head: str) -> bool:
 
 
 def read_scrapes(paths: Sequence[Path], given: Given) -> Imported:
-    """Runs from pairs of scrapes; errors as `Between`, and for a number of files that is odd."""
-    if len(paths) % 2:
-        raise ValueError(f"{paths[-1]}: expected two scrapes a run, BEFORE AFTER, got {len(paths)} files")
-    betweens = [Between.of(before, after, needs=_TOKENS) for before, after in zip(paths[::2], paths[1::2], strict=True)]
+    """Runs from pairs of scrapes; errors as `betweens_of`."""
+    betweens = betweens_of(paths, needs=_TOKENS)
     notes: list[WarningRow] = []
     runs = [
         _run(between, given.of("gamma", index, len(betweens)), notes, is_sized=bool(given.batch_size))
@@ -70,14 +68,15 @@ def _run(between: Between, gamma: int | None, notes: list[WarningRow], *, is_siz
         context = round((between.counter("vllm:request_prompt_tokens_sum") + tokens / 2) / requests)
     counts: tuple[Counted, ...] = ()
     if gamma:
+        accepted, by_position = between.whole(_ACCEPTED), between.by_position(f"{_ACCEPTED}_per_pos")
         counts = (
             Counted(
                 source=between.where,
                 rounds=rounds,
                 tokens=tokens - first_tokens,
                 drafted=between.whole("vllm:spec_decode_num_draft_tokens"),
-                accepted=between.whole("vllm:spec_decode_num_accepted_tokens"),
-                accepted_by_position=_positions(between, gamma),
+                accepted=accepted,
+                accepted_by_position=between.first_accepted(by_position, gamma, accepted),
             ),
         )
     return EngineRun(
@@ -106,13 +105,3 @@ def _gamma(between: Between) -> int:
             "where a lookup found fewer, give --gamma; where gamma changed, import per-request metrics (vllm-requests)"
         )
     return checked_gamma(drafted // drafts, between.where)
-
-
-def _positions(between: Between, gamma: int) -> tuple[int, ...]:
-    found = between.by_label("vllm:spec_decode_num_accepted_tokens_per_pos", "position")
-    beyond = [position for position, accepted in found.items() if accepted and int(position) >= gamma]
-    if beyond:
-        raise ValueError(
-            f"{between.where}: expected positions 0 to {gamma - 1} at gamma {gamma}, got drafts accepted at {beyond[0]}"
-        )
-    return tuple(found.get(str(position), 0) for position in range(gamma))

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from specgauge.configs.reading import PROMPT_BYTES, read_bytes
 from specgauge.sweeps.store.counts import COUNTS, CountsRow, read_counts
-from specgauge.sweeps.store.files import RUNS
+from specgauge.sweeps.store.files import RUNS, check_output
 from specgauge.sweeps.store.journal import read_journal
 from specgauge.sweeps.store.rows import (
     MEASURE_AGAIN,
@@ -200,6 +200,17 @@ class Run:
             if isinstance(sizes, dict):
                 found[str(pair)] = {role: count for role, count in sizes.items() if type(count) is int}
         return found
+
+
+def check_written(path: Path, example: str) -> None:
+    """Look at where a file is to be written, before anything is made for it: nothing that a run keeps is there.
+
+    Raises:
+        ValueError: as `check_output`, or what a run measured would be lost.
+    """
+    check_output(path, example)
+    if path.suffix == ".parquet" or (path.name in MEASURED and (path.parent / CONFIG).is_file()):
+        raise ValueError(f"{path}: holds what a run measured, another file name is expected (for example {example})")
 
 
 def read_environment(path: Path) -> dict[str, Any]:

@@ -306,7 +306,7 @@ def test_the_page_is_written_beside_the_answer(command: Run) -> None:
     assert "http" not in page.replace("http://www.w3.org", "")
     code, out, err = command(*PLAIN, "--html", "absent/plan.html")
     assert (code, out) == (2, "")
-    assert err == "specgauge: --html: expected a file name in a folder that exists, got 'absent/plan.html'\n"
+    assert err == "specgauge: absent/plan.html: the folder absent does not exist; make it first, or name another\n"
 
 
 def test_json_is_strict_where_nothing_fits(command: Run) -> None:

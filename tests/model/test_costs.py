@@ -204,6 +204,20 @@ def test_rounds_timed_whole_are_looked_up_whole() -> None:
     assert FULL.costs(2, 100, [1]).is_optimistic
 
 
+def test_one_row_of_costs() -> None:
+    costs = replace(
+        FULL.costs([1, 4], 64, [1, 2, 3]), t_overhead_s=np.array([[0.5], [0.25]]), provenance=np.array(HERE)
+    )
+    found = costs.row(1)
+    t = seconds(4, 64)
+    assert found.t_decode_s == pytest.approx(t)
+    assert found.t_draft_total_s == pytest.approx([t / 8, t / 4, 3 * t / 8])
+    assert found.t_verify_s == pytest.approx([1.25 * t, 1.375 * t, 1.5 * t])
+    assert found.t_overhead_s is not None
+    assert found.t_overhead_s.tolist() == [0.25, 0.25, 0.25]
+    assert (found.t_round_s, found.provenance.tolist(), found.gammas.tolist()) == (None, [HERE] * 3, [1, 2, 3])
+
+
 def test_some_gammas_of_whole_rounds() -> None:
     parts = {"t_draft_total_s": [np.nan] * 3, "t_verify_s": [np.nan] * 3}
     costs = made_costs([1, 2, 3], t_decode_s=1.0, **parts, t_round_s=[1.0, 2.0, 3.0])

@@ -63,5 +63,14 @@ def test_names_are_escaped(tmp_path: Path) -> None:
 
 
 def test_a_page_is_written_into_a_folder_that_exists(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"^--html: expected a file name in a folder that exists, got "):
+    with pytest.raises(ValueError, match=r": is a directory, a file name is expected \(for example .*plan\.html\)$"):
         write_plan_page(document(), tmp_path)
+
+
+def test_a_page_is_not_written_over_what_a_run_measured(tmp_path: Path) -> None:
+    measured = tmp_path / "cells.jsonl"
+    for path in (measured, tmp_path / "config.yaml"):
+        path.write_text("{}\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"cells\.jsonl: holds what a run measured, another file name is expected"):
+        write_plan_page(document(), measured)
+    assert measured.read_text(encoding="utf-8") == "{}\n"

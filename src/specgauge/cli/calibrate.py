@@ -52,7 +52,7 @@ from specgauge.sweeps.foretell.calibration import (
 )
 from specgauge.sweeps.foretell.machine import Dtypes, deployment, windowed
 from specgauge.sweeps.store.files import write_text_atomically
-from specgauge.sweeps.store.rundir import Run
+from specgauge.sweeps.store.rundir import Run, check_written
 from specgauge.sweeps.store.schema import OPEN, Count, Positive, Text, Whole
 from specgauge.sweeps.text_table import text_table
 
@@ -240,11 +240,10 @@ def write_entry(entry: HardwareEntry, out: Path) -> None:
     """The entry's file, which `--hardware FILE` takes.
 
     Raises:
-        ValueError: `out` is a directory, or in none.
+        ValueError: `out` is no file, in no folder, or holds what a run measured.
         StorageError: the disk refused the write.
     """
-    if out.is_dir() or not out.parent.is_dir():
-        raise ValueError(f"--out: expected a file name in a folder that exists, got {str(out)!r}")
+    check_written(out, "mine.yaml")
     write_text_atomically(out, entry.to_yaml())
 
 

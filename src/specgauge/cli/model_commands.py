@@ -200,7 +200,7 @@ def plan(
     tensor_parallel: Annotated[int, _option("Devices that share every layer.", "N")] = 1,
     draft_tensor_parallel: DraftDevices = None,
     draft_window: Annotated[int | None, _option("Cached tokens that drafts see at most; default: all.", "N")] = None,
-    pipeline_parallel: Annotated[int, _option("Only 1: rounds through a pipeline are not foretold.", "N")] = 1,
+    pipeline_parallel: Annotated[int, _option("Only 1: rounds through a pipeline are not modelled.", "N")] = 1,
     dtype: Annotated[str | None, _option("Of weights, cache and arithmetic; default: the config's.", "DTYPE")] = None,
     weights: Annotated[str | None, _option("The target's: a dtype, int8, fp8, int4, int4:128.", "DTYPE")] = None,
     draft_weights: Annotated[str | None, _option("The draft's, in the same way.", "DTYPE")] = None,
@@ -227,7 +227,7 @@ def plan(
     html: Annotated[Path | None, _option("Also write a page with the map.", "FILE", callback=at_home)] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Foretell whether speculation pays, where and with which gamma, before there is a machine.
+    """Predict whether speculation pays, where and with which gamma, before there is a machine.
 
     From the shapes of target and draft, a data sheet and acceptance (--alpha, --rates, --survival-of or
     --acceptance-lengths).  --calibrate fits the data sheet's entry to measured times and says first how far it

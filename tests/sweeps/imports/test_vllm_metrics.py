@@ -66,8 +66,18 @@ def test_scrapes_that_do_not_fit_are_refused(tmp_path: Path, before: str, after:
     assert told in str(error.value)
 
 
+def test_positions_that_are_not_told_are_unknown_and_not_none_accepted(tmp_path: Path) -> None:
+    lines = [[line for line in scrape(4, 2, times).splitlines() if "per_pos" not in line] for times in (1, 2)]
+    files = [written(tmp_path / f"{at}.txt", "\n".join(own)) for at, own in enumerate(lines)]
+    ((counted,),) = [run.counts for run in read_scrapes(files, Given()).runs]
+    assert counted.accepted is not None
+    assert counted.accepted > 0
+    assert counted.accepted_by_position is None
+
+
 def test_a_counter_that_is_no_number_is_refused(tmp_path: Path) -> None:
-    broken = scrape(4, 2, 2).replace("vllm:time_to_first_token_seconds_count{engine=\"0\",model_name=\"big\"} 128", "vllm:time_to_first_token_seconds_count NaN")  # fmt: skip  # noqa: E501
+    name = "vllm:time_to_first_token_seconds_count"
+    broken = scrape(4, 2, 2).replace(f'{name}{{engine="0",model_name="big"}} 128', f"{name} NaN")
     files = [written(tmp_path / "before.txt", scrape(4, 2, 1)), written(tmp_path / "after.txt", broken)]
     with pytest.raises(ValueError, match="expected finite numbers, got 64 and nan"):
         read_scrapes(files, Given())
