@@ -3,6 +3,7 @@
     predicted           S(gamma) of `specgauge.model.speedup.speedups`, for the estimate (row 0) and each replicate
     measured            S decoded end to end, at the gammas it was decoded at
     combined            log S_p + w (log S_m - log S_p),    w = (v_p + tau^2) / (v_p + v_m + 2 tau^2)
+    recommended gamma   the smallest within 1 % of the best, of those decoded end to end where one of them is
     speculate           P(S > 1) >= .95 at the recommended gamma
     do not speculate    P(max S > 1.01) <= .05
     undecided           otherwise, or when blocks or prompts are too few to tell
@@ -28,16 +29,24 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from specgauge.model.acceptance.acceptance import Acceptance
 from specgauge.model.arms import verify_arm
-from specgauge.model.checks import FloatArray, IntArray, whole_numbers
+from specgauge.model.checks import BoolArray, FloatArray, IntArray, whole_numbers
 from specgauge.model.costs import RoundCosts, measured_costs
-from specgauge.model.speedup import best_gamma, nearest_gamma, recommended_gamma, round_times_s, speedups, within_limits
+from specgauge.model.speedup import (
+    RECOMMENDED_TOLERANCE,
+    best_gamma,
+    nearest_gamma,
+    recommended_gamma,
+    round_times_s,
+    speedups,
+    within_limits,
+)
 from specgauge.model.stats.bootstrap import BlockDraws, Blocks, median_replicates, percentile_interval
 
 Verdict = Literal["speculate", "do not speculate", "undecided"]
@@ -200,7 +209,8 @@ def summarise(
         predicted_low, predicted_high = _interval_of(values, confidence)
         found = _combine(values, candidates, measured or {}, confidence)
     estimate, drawn = found.values[0], found.values[1:]
-    best, recommended = (int(choose(estimate, candidates, mask)) for choose in (best_gamma, recommended_gamma))
+    best = int(best_gamma(estimate, candidates, mask))
+    recommended = _recommended(estimate, candidates, mask, measured or {})
     low = high = p_best = expected_loss = p_pays = p_any = None
     decision = Decision(verdict="undecided", reason=_alone_text(measured or {}, confidence))
     if is_known:
@@ -284,6 +294,17 @@ def _variance(logs: FloatArray, confidence: float) -> float:
     """Of the normal distribution with the same central interval: one replicate far out does not decide it."""
     low, high = percentile_interval(logs, confidence)
     return float((high - low) / 2 / NormalDist().inv_cdf(0.5 + confidence / 2)) ** 2
+
+
+def _recommended(estimate: FloatArray, candidates: IntArray, mask: BoolArray, measured: Mapping[int, Any]) -> int:
+    """The smallest gamma as good as the best, of those decoded where one is; as good: `RECOMMENDED_TOLERANCE`."""
+    found = int(recommended_gamma(estimate, candidates, mask))
+    decoded = mask & np.isin(candidates, list(measured))
+    if found in measured or not decoded.any():
+        return found
+    known = int(recommended_gamma(estimate, candidates, decoded))
+    is_as_good = estimate[candidates == known] >= (1 - RECOMMENDED_TOLERANCE) * estimate[mask].max()
+    return known if is_as_good.all() else found
 
 
 def _interval_of(values: FloatArray, confidence: float) -> tuple[FloatArray, FloatArray]:

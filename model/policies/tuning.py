@@ -17,7 +17,7 @@ ahead are worth less.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, fields, replace
 from types import MappingProxyType
 from typing import Any
@@ -39,6 +39,8 @@ _START = 5
 """Drafts that a schedule begins with, where its cap allows as many."""
 _MOST_STEPS = 4
 """Dinkelbach's steps at most; each costs a replay, and they double the digits."""
+_LARGEST = 2**53
+"""Whole number of a record, so that every array holds it exactly."""
 
 
 PolicyMaker = Callable[[ReplayBatches], GammaPolicy]
@@ -188,6 +190,9 @@ def _made(made: type[Any], values: Mapping[str, Any]) -> Any:
     if odd:
         trouble = "missing" if odd[0] in wanted else "unknown"
         raise ValueError(f"policy: field {odd[0]!r} of {made.__name__} is {trouble}; allowed are exactly its fields")
+    for name, value in values.items():
+        if any(abs(one) > _LARGEST for one in _whole_numbers_in(value)):
+            raise ValueError(f"policy: {name}: expected whole numbers of at most {_LARGEST}, got a larger one")
     given = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
     if made is RenewalStoppingPolicy:
         if not isinstance(given["forecast"], Mapping):
@@ -197,3 +202,12 @@ def _made(made: type[Any], values: Mapping[str, Any]) -> Any:
         return made(**given)
     except TypeError as error:
         raise ValueError(f"policy: a field of {made.__name__} holds another type: {error}") from error
+
+
+def _whole_numbers_in(value: Any) -> Iterator[int]:
+    """Those of a field: alone, or in lists."""
+    if isinstance(value, list):
+        for one in value:
+            yield from _whole_numbers_in(one)
+    elif isinstance(value, int):
+        yield value

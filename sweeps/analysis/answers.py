@@ -172,7 +172,10 @@ class Recommendations:
         if not gammas:
             return "decode plainly here; the report says how far from paying it is"
         is_everywhere = len(gammas) == 1 and all(entry["gamma"] for entry in known)
-        return f"speculate with γ = {', '.join(map(str, gammas))}{'' if is_everywhere else ' where the table says so'}"
+        where = "" if is_everywhere else " where the table says so"
+        is_doubted = self.trust.level == "low" and not is_imported
+        doubt = "; how much it gains takes more prompts and a longer run to tell" if is_doubted else ""
+        return f"speculate with γ = {', '.join(map(str, gammas))}{where}{doubt}"
 
 
 def is_known(entry: Mapping[str, Any]) -> bool:

@@ -13,7 +13,7 @@ from itertools import groupby
 
 from specgauge.model.decision import Verdict, ratio_text
 from specgauge.model.schedule import ScheduleStep
-from specgauge.sweeps.exports.schedule import GammaRange
+from specgauge.sweeps.exports.schedule import DecidedRange
 from specgauge.sweeps.foretell.machine import DraftKind
 
 
@@ -92,7 +92,7 @@ class ServingAnswers:
     context: int
     confidence: float
     """Of the intervals."""
-    ranges: tuple[GammaRange, ...]
+    ranges: tuple[DecidedRange, ...]
     """From batch size 1 to the largest known, without gaps."""
     points: tuple[PointAnswer, ...]
     """Rising in batch size, at least one."""
@@ -110,7 +110,7 @@ class ServingAnswers:
         return tuple(ScheduleStep(first=one[0].first, last=one[-1].last, gamma=one[0].gamma) for one in groups)
 
     @property
-    def open_ranges(self) -> tuple[GammaRange, ...]:
+    def open_ranges(self) -> tuple[DecidedRange, ...]:
         """Batch sizes between those known at which the decision is open."""
         known = [point.batch_size for point in self.points]
         return tuple(

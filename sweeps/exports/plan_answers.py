@@ -18,7 +18,7 @@ from specgauge.configs.reading import TABLE_BYTES, read_text
 from specgauge.model.decision import Verdict
 from specgauge.model.exact import AcceptanceRule, DraftSampling
 from specgauge.sweeps.exports.answers import DraftSource, GammaFigures, PointAnswer, ServingAnswers
-from specgauge.sweeps.exports.schedule import GammaRange
+from specgauge.sweeps.exports.schedule import DecidedRange
 from specgauge.sweeps.foretell.document import SCHEMA, SCHEMA_VERSION
 from specgauge.sweeps.foretell.machine import DraftKind
 from specgauge.sweeps.store.schema import OPEN, BatchSize, Gamma, Positive, Text, Whole
@@ -209,9 +209,9 @@ def _check_answers(path: Path, context: int, schedule: Sequence[PlannedStep], po
             )
 
 
-def _range(step: PlannedStep, decisions: dict[int, PlannedDecision]) -> GammaRange:
+def _range(step: PlannedStep, decisions: dict[int, PlannedDecision]) -> DecidedRange:
     decision = next((decisions[size] for size in sorted(decisions) if step.first <= size <= step.last), None)
-    return GammaRange(
+    return DecidedRange(
         first=step.first,
         last=step.last,
         gamma=step.gamma,
@@ -220,7 +220,7 @@ def _range(step: PlannedStep, decisions: dict[int, PlannedDecision]) -> GammaRan
     )
 
 
-def _point(point: PlannedPoint, ranges: Sequence[GammaRange]) -> PointAnswer:
+def _point(point: PlannedPoint, ranges: Sequence[DecidedRange]) -> PointAnswer:
     """A point with the γ of the schedule."""
     figures = {
         one.gamma: GammaFigures(

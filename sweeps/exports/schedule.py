@@ -37,7 +37,7 @@ EVALUATED = 64
 
 
 @dataclass(frozen=True, kw_only=True)
-class GammaRange:
+class DecidedRange:
     """Batch sizes, both ends included, that take one γ; 0 is plain decoding."""
 
     first: int
@@ -72,7 +72,7 @@ class _Answer:
 
 def decided_schedule(
     points: Mapping[int, KnownPoint], *, undecided: Undecided, confidence: float
-) -> tuple[GammaRange, ...]:
+) -> tuple[DecidedRange, ...]:
     """Ranges of batch sizes from 1 to the largest of `points`, without gaps.
 
     Args:
@@ -195,10 +195,10 @@ def interpolated(first: RoundCosts, second: RoundCosts, share: float) -> RoundCo
     return replace(first, provenance=weakest, **values)
 
 
-def _ranges(answers: Mapping[int, _Answer]) -> tuple[GammaRange, ...]:
+def _ranges(answers: Mapping[int, _Answer]) -> tuple[DecidedRange, ...]:
     """Neighbours with the same answer as one range; what lies between two that were asked is as the lower one."""
     found = []
     for run, last in equal_ranges({size: one.key for size, one in answers.items()}):
         told = next((answers[size] for size in run if answers[size].is_measured), answers[run[0]])
-        found.append(GammaRange(first=run[0], last=last, gamma=told.gamma, verdict=told.verdict, reason=told.reason))
+        found.append(DecidedRange(first=run[0], last=last, gamma=told.gamma, verdict=told.verdict, reason=told.reason))
     return tuple(found)

@@ -43,6 +43,24 @@ def test_tokens_per_round_stay_between_one_and_gamma_plus_one() -> None:
     assert found[:, 0].tolist() == pytest.approx([19 / 12, 20 / 12, 10 / 12])
 
 
+@pytest.mark.parametrize(
+    ("speedups", "measured", "recommended"),
+    [
+        ([1.395, 1.40, 1.2], (), 1),
+        ([1.395, 1.40, 1.2], (2,), 2),
+        ([1.395, 1.40, 1.399], (2, 4), 2),
+        ([1.395, 1.40, 1.2], (1, 2), 1),
+        ([1.395, 1.40, 1.2], (4,), 1),  # decoded, and not as good
+    ],
+)
+def test_of_gammas_as_good_as_the_best_one_that_was_decoded_is_recommended(
+    speedups: list[float], measured: tuple[int, ...], recommended: int
+) -> None:
+    decoded = {gamma: np.full(5, speedups[GAMMAS.index(gamma)]) for gamma in measured}
+    found = summarise(np.tile(speedups, (5, 1)), GAMMAS, measured=decoded)
+    assert found.recommended_gamma == recommended
+
+
 def test_an_interval_holds_its_estimate_and_open_ends_are_short() -> None:
     replicates = np.repeat(np.linspace(1.5, 1.6, 100)[:, None], 3, axis=1)
     found = summarise(np.vstack([np.array([[1.4, 1.55, 1.7]]), replicates]), GAMMAS)

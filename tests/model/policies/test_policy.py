@@ -197,6 +197,8 @@ def test_a_policy_comes_back_from_json_as_it_was(name: str) -> None:
         ({"kind": "fixed", "gamma": 2, "delta": 1}, "field 'delta' of FixedPolicy is unknown"),
         ({"kind": "fixed", "gamma": "two"}, "a field of FixedPolicy holds another type"),
         ({"kind": "fixed", "gamma": -1}, "gamma: expected .*got -1"),
+        ({"kind": "fixed", "gamma": 10**30}, "gamma: expected whole numbers of at most 9007199254740992"),
+        (policy_record(POLICIES["heuristic"]) | {"cap": [[-(10**30)]]}, "cap: expected whole numbers of at most 9007"),
         (policy_record(POLICIES["renewal"]) | {"forecast": 1}, "expected a mapping, got forecast 1"),
         (policy_record(POLICIES["renewal"]) | {"forecast": {}}, "of AcceptanceForecast is missing"),
     ],

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from specgauge.sweeps.exports.answers import DraftSource, GammaFigures, PointAnswer, ServingAnswers
-from specgauge.sweeps.exports.schedule import GammaRange
+from specgauge.sweeps.exports.schedule import DecidedRange
 
 OMEGA = {1: 1.6, 2: 2.2, 4: 2.8}
 STEPS = ((1, 4, 4), (5, 8, 2), (9, 32, 1))
@@ -28,10 +28,10 @@ def figures(gamma: int, t_decode_s: float = 0.010) -> GammaFigures:
     )
 
 
-def gamma_range(first: int, last: int, gamma: int) -> GammaRange:
+def gamma_range(first: int, last: int, gamma: int) -> DecidedRange:
     """A range that was decided."""
     verdict: Any = "speculate" if gamma else "do not speculate"
-    return GammaRange(first=first, last=last, gamma=gamma, verdict=verdict, reason="why")
+    return DecidedRange(first=first, last=last, gamma=gamma, verdict=verdict, reason="why")
 
 
 def answers(steps: Sequence[tuple[int, int, int]] = STEPS, **changes: Any) -> ServingAnswers:

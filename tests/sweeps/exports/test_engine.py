@@ -10,7 +10,7 @@ from specgauge.sweeps.exports import vllm
 from specgauge.sweeps.exports.answers import ServingAnswers
 from specgauge.sweeps.exports.engine import Engine, Request, header_lines, json_text, release_number, warnings_of
 from specgauge.sweeps.exports.registry import ENGINES, undecided_of
-from specgauge.sweeps.exports.schedule import GammaRange
+from specgauge.sweeps.exports.schedule import DecidedRange
 from tests.sweeps.exports.made_answers import STEPS, answers, gamma_range
 
 
@@ -74,7 +74,7 @@ def test_the_header_says_what_it_holds_for_and_how_to_check_it() -> None:
 def test_open_decisions_between_batch_sizes_are_told_in_schedules() -> None:
     ranges = [gamma_range(*step) for step in STEPS]
     open_ = [
-        GammaRange(first=first, last=last, gamma=0, verdict="undecided", reason="who knows")
+        DecidedRange(first=first, last=last, gamma=0, verdict="undecided", reason="who knows")
         for first, last in ((33, 40), (41, 41))
     ]
     given = answers(ranges=(*ranges, *open_))

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from specgauge.model.decision import estimate_speedup
 from specgauge.model.settings import Provenance
-from specgauge.sweeps.exports.schedule import EVALUATED, GammaRange, KnownPoint, decided_schedule, interpolated
+from specgauge.sweeps.exports.schedule import EVALUATED, DecidedRange, KnownPoint, decided_schedule, interpolated
 from tests.model.made import made_acceptance, made_costs
 
 OMEGA = [1.5, 2.0]
@@ -33,11 +33,11 @@ def point(
     return KnownPoint(costs=costs, acceptance=acceptance, estimate=estimate)
 
 
-def gammas(ranges: tuple[GammaRange, ...]) -> list[tuple[int, int, int]]:
+def gammas(ranges: tuple[DecidedRange, ...]) -> list[tuple[int, int, int]]:
     return [(one.first, one.last, one.gamma) for one in ranges]
 
 
-def schedule(points: Mapping[int, KnownPoint], undecided: str | int = "off") -> tuple[GammaRange, ...]:
+def schedule(points: Mapping[int, KnownPoint], undecided: str | int = "off") -> tuple[DecidedRange, ...]:
     return decided_schedule(points, undecided=undecided, confidence=0.9)  # type: ignore[arg-type]
 
 
