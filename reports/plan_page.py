@@ -1,4 +1,4 @@
-"""The page of a plan: the map of the best γ over batch size and context with its break-even line, and what it means.
+"""The page of a plan: the map of γ and S over batch size and context with its break-even line, and what it means.
 
     write_plan_page(plan_document(plan), Path("plan.html"))
 
@@ -63,25 +63,25 @@ def page_values(document: Mapping[str, Any]) -> dict[str, Any]:
 def _cell(point: Mapping[str, Any]) -> HeatCell:
     if point["fits"] is False:
         return HeatCell(speedup=None, gamma=None, note="no room")
-    if not point["best_gamma"]:
+    if not point["recommended_gamma"]:
         return HeatCell(speedup=None, gamma=None, note="over limit")
     verdict = "" if point["low"] is None else point["decision"]["verdict"]
-    return HeatCell(speedup=point["speedup"], gamma=point["best_gamma"], note=verdict)
+    return HeatCell(speedup=point["speedup"], gamma=point["recommended_gamma"], note=verdict)
 
 
 def _curves(document: Mapping[str, Any]) -> Markup:
     size = Size(width=640, height=300, right=52, bottom=44)
     draw = partial(_draw_curves, document=document)
-    title = "S of the best γ by batch size, a line for each context"
+    title = "S of the γ to use by batch size, a line for each context"
     return inline_figure(draw, size, key="curves", title=title, x_title="batch size", y_title="speed-up S", fixed=True)
 
 
 def _draw_curves(axes: Axes, document: Mapping[str, Any]) -> Hover:
-    """S of the best γ over batch size for every context, with its interval; what does not fit is left out."""
+    """S of the γ to use over batch size for every context, with its interval; what does not fit is left out."""
     words = []
     for index, context in enumerate(one["context"] for one in document["contexts"]):
         own = [one for one in document["points"] if one["context"] == context and one["fits"] is not False]
-        known = [one for one in own if one["best_gamma"]]
+        known = [one for one in own if one["recommended_gamma"]]
         if not known:
             continue
         style, x = series_style(index), [one["batch_size"] for one in known]
@@ -113,7 +113,7 @@ def _table(document: Mapping[str, Any]) -> Table:
 
 
 def _cells(point: Mapping[str, Any]) -> list[str]:
-    at = next((one for one in point["by_gamma"] if one["gamma"] == point["best_gamma"]), point["by_gamma"][0])
+    at = next((one for one in point["by_gamma"] if one["gamma"] == point["recommended_gamma"]), point["by_gamma"][0])
     bounds = [PART_WORDS[part["bound"]] for part in point["parts"].values() if part is not None]
     decision = "does not fit" if point["fits"] is False else point["decision"]["verdict"]
     times = (point["t_decode_s"], at["t_draft_total_s"], at["t_verify_s"], at["t_round_s"])

@@ -2,7 +2,7 @@
 
     plan = Plan(pair=planned_pair(…), acceptance=profile.at(gammas), given={"source": "alpha", "alpha": .8},
                 batch_sizes=[1, 2, 4], contexts=[1024])
-    plan_document(plan)["points"][0]["best_gamma"]
+    plan_document(plan)["points"][0]["gamma"]
 
 Costs come from the roofline, S and T_round from `specgauge.model.speedup`, intervals from costs drawn as far off as
 times were that the calibration had not seen.
@@ -158,8 +158,8 @@ def _point(
     round_s = round_times_s(costs, acceptance.estimate, batch_size=batch_size)
     allowed = within_limits(round_s, plan.max_itl_s)
     (step,) = gamma_schedule([batch_size], costs.gammas, [estimate.speedup], [allowed])
-    best = estimate.best_gamma
-    at = int(np.argmax(costs.gammas == best)) if best else 0
+    chosen = estimate.recommended_gamma
+    at = int(np.argmax(costs.gammas == chosen)) if chosen else 0
     errors, covered = pair.time_errors, _is_calibrated(pair, batch_size, context, int(costs.gammas[at]))
     low_s, high_s = (None, None) if errors is None else errors.interval_s(float(costs.t_decode_s), CONFIDENCE)
     columns = {"decode": 0, "draft": 0, "verify": at}
@@ -170,9 +170,10 @@ def _point(
         "calibrated": covered,
         "decision": vars(_decision(estimate, pair, at, is_calibrated=covered)),
         "gamma": step.gamma,
-        "best_gamma": best,
-        "speedup": float(estimate.speedup[at]) if best else None,
-        **{end: _end(getattr(estimate, end), at) if best else None for end in ("low", "high")},
+        "best_gamma": estimate.best_gamma,
+        "recommended_gamma": chosen,
+        "speedup": float(estimate.speedup[at]) if chosen else None,
+        **{end: _end(getattr(estimate, end), at) if chosen else None for end in ("low", "high")},
         "t_decode_s": float(costs.t_decode_s),
         "t_decode_low_s": low_s,
         "t_decode_high_s": high_s,
@@ -237,7 +238,7 @@ def _end(values: FloatArray | None, at: int) -> float | None:
 def _decision(estimate: SpeedupEstimate, pair: PlannedPair, at: int, *, is_calibrated: bool | None) -> Decision:
     """That of the estimate; what has no interval is undecided for want of a calibration."""
     decision = estimate.decision
-    if estimate.best_gamma == 0:
+    if estimate.recommended_gamma == 0:
         return decision
     if estimate.low is not None:
         beyond = "" if is_calibrated else "; outside what the calibration covers"

@@ -119,21 +119,21 @@ def _table(
 def _cell(point: Mapping[str, Any]) -> str:
     if point["fits"] is False:
         return "does not fit"
-    if point["best_gamma"] == 0:
+    if point["recommended_gamma"] == 0:
         return "over the limit"
     low, high = point["low"], point["high"]
     reach = "" if low is None else f" ±{(high - low) / 2:.2f}"
     value = f"{point['speedup']:.2f}{reach}"
     unsure = " ?" if low is not None and point["decision"]["verdict"] == "undecided" else ""
-    words = f"γ{point['best_gamma']} {value}" if point["speedup"] > 1 else f"plain ({value})"
+    words = f"γ{point['gamma']} {value}" if point["gamma"] else f"plain ({value})"
     return words + unsure
 
 
 def _legend(document: Mapping[str, Any]) -> str:
-    words = "best γ and its speed-up S"
+    words = "the smallest γ within 1% of the best, and its speed-up S"
     if any(one["low"] is not None for one in document["points"]):
         words += f" with half its {document['confidence']:.0%} interval"
-    words += "; plain: below break-even, plain decoding is as fast, with the best S in brackets"
+    words += "; plain: plain decoding is as fast, with that S in brackets"
     if any(one["low"] is not None and one["decision"]["verdict"] == "undecided" for one in document["points"]):
         words += "; ?: the interval does not tell which side of break-even"
     if document["max_itl_s"] is not None:
