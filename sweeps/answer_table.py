@@ -109,6 +109,8 @@ def _whole_requests(answers: Recommendations) -> Iterator[str]:
     if gains:
         span = f"{min(gains):.2f} to {max(gains):.2f} ×"
         words = f"Whole requests, with prefills and in a batch the wait for its longest text: {span}."
+        if min(gains) < 1:
+            words += " Under 1 it pays only where a finished text's place in the batch is filled at once."
         yield from wrap(words, _MOST_COLUMNS)
 
 

@@ -256,3 +256,10 @@ def test_points_that_rules_leave_out_are_refused_as_such(tmp_path: Path) -> None
         recommend(found, batch_size=4, context=64)
     with pytest.raises(ValueError, match="pair 'q' is not in this run, allowed: p"):
         recommend(found, pair="q")
+
+
+@pytest.mark.parametrize(("whole", "is_told"), [(0.98, True), (1.0, False)])
+def test_whole_requests_that_took_longer_are_told(validated: Callable[..., Run], whole: float, is_told: bool) -> None:
+    told = " ".join(answer_text(recommend(validated(validation_row(speedup_whole=whole)))).split())
+    assert f"its longest text: {whole:.2f} to {whole:.2f} ×." in told
+    assert ("Under 1 it pays only where a finished text's place in the batch is filled at once." in told) == is_told
