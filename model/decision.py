@@ -298,13 +298,10 @@ def _variance(logs: FloatArray, confidence: float) -> float:
 
 def _recommended(estimate: FloatArray, candidates: IntArray, mask: BoolArray, measured: Mapping[int, Any]) -> int:
     """The smallest gamma as good as the best, of those decoded where one is; as good: `RECOMMENDED_TOLERANCE`."""
-    found = int(recommended_gamma(estimate, candidates, mask))
     decoded = mask & np.isin(candidates, list(measured))
-    if found in measured or not decoded.any():
-        return found
-    known = int(recommended_gamma(estimate, candidates, decoded))
-    is_as_good = estimate[candidates == known] >= (1 - RECOMMENDED_TOLERANCE) * estimate[mask].max()
-    return known if is_as_good.all() else found
+    if decoded.any():
+        decoded &= estimate >= (1 - RECOMMENDED_TOLERANCE) * estimate[mask].max()
+    return int(candidates[decoded][0] if decoded.any() else recommended_gamma(estimate, candidates, mask))
 
 
 def _interval_of(values: FloatArray, confidence: float) -> tuple[FloatArray, FloatArray]:

@@ -51,6 +51,7 @@ def test_tokens_per_round_stay_between_one_and_gamma_plus_one() -> None:
         ([1.395, 1.40, 1.399], (2, 4), 2),
         ([1.395, 1.40, 1.2], (1, 2), 1),
         ([1.395, 1.40, 1.2], (4,), 1),  # decoded, and not as good
+        ([1.40, 1.38, 1.39], (2, 4), 4),  # of two decoded, the one as good as the best
     ],
 )
 def test_of_gammas_as_good_as_the_best_one_that_was_decoded_is_recommended(
