@@ -18,13 +18,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from specgauge.exits import BAD_INPUT, DONE, FAILED, debug_by_environment
+from specgauge.sweeps.analysis.left_out import RUN_SECONDS
 from specgauge.sweeps.analysis.predictions import predict_run
 from specgauge.sweeps.answer_table import print_answer
 from specgauge.sweeps.estimate import check_contexts
 from specgauge.sweeps.model_sizes import read_sizes
 from specgauge.sweeps.plan import planned_pairs
 from specgauge.sweeps.recommend import recommend
-from specgauge.sweeps.run.budget import RUN_SECONDS, Deadline
+from specgauge.sweeps.run.budget import Deadline
 from specgauge.sweeps.run.pair import PairRun, prepare_machine
 from specgauge.sweeps.run.progress import progress_to
 from specgauge.sweeps.run.session import Session, warning_of

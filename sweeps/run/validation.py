@@ -12,25 +12,25 @@ A block is not begun where the seconds of the pair, or those of `validate`, shou
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
-from itertools import product, zip_longest
-from typing import TYPE_CHECKING, Any
+from itertools import product
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from specgauge.configs.fields import LARGEST_REPETITIONS
 from specgauge.configs.schema import check_context
 from specgauge.model.arms import DIFFERS, GENERATE, OF_PLAIN, Arm, adaptive_arm, end_to_end_arms
 from specgauge.model.policies.tuning import MAKERS, UNTUNED
 from specgauge.model.replay.replay import TUNING_REPLICATES
 from specgauge.model.replay.rounds import ReplayBatches
 from specgauge.model.sampling import chain_name
+from specgauge.sweeps.analysis.left_out import VALIDATION_SECONDS
 from specgauge.sweeps.analysis.replay_inputs import replay_costs, replayed_texts
 from specgauge.sweeps.analysis.settings import cells_of, run_settings
 from specgauge.sweeps.analysis.timings import collect_timings
-from specgauge.sweeps.analysis.warnings import VALIDATION_SECONDS
 from specgauge.sweeps.plan import decoded_points, decoded_tokens, plan_cells, settings_of
+from specgauge.sweeps.run.batches import Batch, batches
 from specgauge.sweeps.run.budget import BlockPace, Deadline
 from specgauge.sweeps.run.progress import Limits
 from specgauge.sweeps.run.session import Session
@@ -41,7 +41,6 @@ from specgauge.sweeps.store.tables import DecodedLog, half_of, keep_tuned, read_
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from specgauge.bench.end_to_end.arm_runs import Request, Round
     from specgauge.bench.end_to_end.end_to_end import EndToEnd
     from specgauge.bench.end_to_end.host_costs import HostCosts
     from specgauge.bench.models.pair import LoadedPair
@@ -54,58 +53,6 @@ RETAKEN_SHARE = 1 / 3
 """Of the seconds of a cell, what decoding disturbed blocks again may take."""
 NO_COSTS = "it is tuned on the costs of a round, and no round was timed here"
 FEW_PROMPTS = "it is tuned on other prompts than it decodes: record acceptance of at least two"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Batch:
-    """One block's prompts; lists by row."""
-
-    repetition: int
-    rows: list[list[int]]
-    """Token ids."""
-    prompts: list[int]
-    repetitions: list[int]
-    """A prompt met again in the block is another repetition of it."""
-    drawn_as: list[int]
-    """Numbers that the random numbers follow from: a prompt met again has another one."""
-    half: int = 0
-    """Which half all its prompts belong to."""
-
-    def record(self, found: Request | Round) -> dict[str, Any]:
-        """As it is kept: under the prompt's own number."""
-        return asdict(found) | {"prompt": self.prompts[found.row], "repetition": self.repetitions[found.row]}
-
-
-def batches(
-    numbers: Sequence[int], rows: Sequence[list[int]], half_of_row: Sequence[int], *, batch_size: int, repetitions: int
-) -> list[Batch]:
-    """The batches in which prompts are decoded, block by block.
-
-    Every prompt is in one batch of each repetition; more repetitions add batches and leave the earlier ones as they
-    are. The last batch of a repetition goes round to the first prompts, which are then repetitions of their own, with
-    other random numbers. Prompts of two halves never share a batch; the batches of the halves are interleaved.
-
-    numbers, rows: every prompt's number and token ids; the first are decoded, as many as `half_of_row` (0 or 1) names.
-    """
-    limit, beyond = len(half_of_row), max(numbers) + 1
-    halves = [[i for i in range(limit) if half_of_row[i] == half] for half in (0, 1)]
-
-    def batch(repetition: int, half: int, first: int) -> Batch:
-        own = halves[half]
-        taken = [(own[i % len(own)], i // len(own), i) for i in range(first, first + batch_size)]
-        again_as = beyond + half * (limit + batch_size)
-        return Batch(
-            repetition=repetition,
-            rows=[rows[index] for index, _, _ in taken],
-            prompts=[numbers[index] for index, _, _ in taken],
-            repetitions=[repetition + times * LARGEST_REPETITIONS for _, times, _ in taken],
-            drawn_as=[again_as + i if times else numbers[index] for index, times, i in taken],
-            half=half,
-        )
-
-    firsts = [[(half, first) for first in range(0, len(own), batch_size)] for half, own in enumerate(halves)]
-    interleaved = [one for beside in zip_longest(*firsts) for one in beside if one is not None]
-    return [batch(repetition, half, first) for repetition in range(repetitions) for half, first in interleaved]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -284,6 +231,8 @@ class Validation:
         self._benches: dict[DecodedKey, _Bench] = {}
         self._reasons = session.outcome.validation_reasons
         self._pace = BlockPace()
+        self._warming_s: list[float] = []
+        """What warming up took, of each cell decoded."""
         self._left_out: dict[str, int] = {}
         """Blocks that there was no time for, by the cell's label."""
         self._spare_s: dict[DecodedKey, float] = {}
@@ -338,12 +287,25 @@ class Validation:
                 self._progress.advance()
         if self._left_out:
             counts = {cell.label: len(blocks[cell.key]) for cell in cells}
+            left_out_s = self._left_out_s(cells)
+            self._session.should_take("decoding", left_out_s)
+            if own.left_s < self._session.deadline.left_s and left_out_s is not None:
+                assert self._asked.max_seconds is not None  # or its end were no nearer
+                self._session.outcome.needed_decoding_s = self._asked.max_seconds + left_out_s
             worst = max(self._left_out, key=lambda label: self._left_out[label] / counts[label])
             told = [f"most of {worst}", *([VALIDATION_SECONDS] if own.left_s < self._session.deadline.left_s else [])]
             self._session.outcome.left_out.append(
                 f"{sum(self._left_out.values())} of {total} blocks of decoding end to end ({'; '.join(told)})"
             )
         self._hold_against_generate(path)
+
+    def _left_out_s(self, cells: Sequence[ValidationCell]) -> float | None:
+        """What the blocks left out should take, by those decoded, with the warming up; None where nothing tells."""
+        paces_s = {cell.label: self._pace.expected_s(cell.key, self._plain_step_s(cell)) for cell in cells}
+        if not all(paces_s[label] for label in self._left_out):
+            return None
+        warming_s = max(self._warming_s, default=0.0)
+        return sum(left * paces_s[label] + warming_s for label, left in self._left_out.items())
 
     def _plain_step_s(self, cell: ValidationCell) -> float | None:
         """T_decode of a cell, by the journal; None where it was not timed."""
@@ -439,6 +401,7 @@ class Validation:
             self._benches[cell.key] = self._warm(loaded, cell, block, batch)
             warm_s = clock.now_s
             self._progress.set_aside(warm_s - started_s)
+            self._warming_s.append(warm_s - started_s)
         own = self._benches[cell.key]
         was_interleaved = own.bench.interleaves
         arms = shuffled(self._arms_of_block(own.arms, block), seed=self._config.seed, block=block)

@@ -23,7 +23,7 @@ from specgauge.sweeps.model_sizes import PairSizes
 from specgauge.sweeps.plan import plan_cells
 from specgauge.sweeps.recommend import recommend
 from specgauge.sweeps.run import runner, session, worker
-from specgauge.sweeps.run.budget import Deadline, timing_left_s
+from specgauge.sweeps.run.budget import Deadline, needed_s, timing_left_s
 from specgauge.sweeps.run.session import ALL_TOO_LARGE, PairPrompts
 from specgauge.sweeps.run.worker import work
 from specgauge.sweeps.store.checkpoint import Label
@@ -105,7 +105,7 @@ def test_a_pair_that_cannot_be_loaded_loses_no_other(
     assert run(tmp_path / "run", config) == 2
     out, err = capsys.readouterr()
     assert "not measured: pair 'bad' target: cannot load 'x': no config.json" in err
-    assert "\n    1      64  speculate" in out
+    assert "\n    1     64  speculate" in out
     why = "pair 'bad' target: cannot load 'x': no config.json"
     assert f"batch 1, context 64: refused: {why}" in " ".join(out.split())
     kept = [(row["code"], row["message"]) for row in Run.open(tmp_path / "run").warnings]
@@ -365,6 +365,19 @@ def test_the_time_left_for_timing(precision: dict[str, Any], left_s: float) -> N
     assert timing_left_s(config.precision, plan_cells(config), lambda cell: 2.0 * cell.batch_size) == left_s
 
 
+@pytest.mark.parametrize(
+    ("left_out_s", "seconds"),
+    [
+        ({"loading": 5.0, "acceptance": 30.0}, 5 + 30 / 0.3),
+        ({"loading": 5.0, "acceptance": 10.0, "timing": 40.0}, 5 + 10 + 40 / 0.4),
+        ({"loading": 5.0, "timing": 4.0, "decoding": 60.0}, 5 + 4 + 60),
+        ({"loading": 5.0, "timing": None, "decoding": 60.0}, None),
+    ],
+)
+def test_the_seconds_that_hold_what_was_left_out(left_out_s: dict[str, float | None], seconds: float | None) -> None:
+    assert needed_s(left_out_s, timing_share=0.4) == (None if seconds is None else pytest.approx(seconds))
+
+
 def warnings(path: Path, code: str) -> list[str]:
     return [warning["message"] for warning in Run.open(path).warnings if warning["code"] == code]
 
@@ -381,8 +394,9 @@ def test_the_seconds_are_those_of_all_pairs_and_the_answer_says_what_was_left_ou
     assert warnings(tmp_path / "run", "out_of_time") == left_out
     out = capsys.readouterr().out
     assert left_out[0] in out
-    assert "raise limits.run_seconds" in out
-    longer = made.config(grid=GRID, pairs=PAIRS, limits={"run_seconds": 1e6})
+    seconds = int(out.partition("→ run the same command with --set limits.run_seconds=")[2].partition(":")[0])
+    assert seconds == 120  # 46 blocks a pair and a fifth more, for both
+    longer = made.config(grid=GRID, pairs=PAIRS, limits={"run_seconds": seconds})
     assert run(tmp_path / "run", longer) == DONE
     assert len(bench.measured) == 2 * len(set(bench.measured)) == 2 * 96
     assert warnings(tmp_path / "run", "out_of_time") == []

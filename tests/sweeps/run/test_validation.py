@@ -15,10 +15,11 @@ from specgauge.configs.fields import LARGEST_REPETITIONS as AGAIN
 from specgauge.configs.schema import Config
 from specgauge.sweeps.plan import plan_cells
 from specgauge.sweeps.run import runner
+from specgauge.sweeps.run.batches import batches
 from specgauge.sweeps.run.budget import Deadline
 from specgauge.sweeps.run.progress import Limits, Progress, Stage
 from specgauge.sweeps.run.session import Session
-from specgauge.sweeps.run.validation import Validation, batches, neighbours, validation_cells
+from specgauge.sweeps.run.validation import Validation, neighbours, validation_cells
 from specgauge.sweeps.store.outcomes import PairOutcome
 from specgauge.sweeps.store.rundir import Run
 from specgauge.sweeps.store.schema import DecodedKey
