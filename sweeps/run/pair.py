@@ -18,11 +18,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specgauge.configs.pairs import LayersDraft, ModelConfig
-from specgauge.model.arms import is_prefill
+from specgauge.model.arms import PREFILL_BLOCKS, is_prefill
 from specgauge.model.stats.medians import worst_half_width
 from specgauge.sweeps.analysis.predictions import recommended_gammas
 from specgauge.sweeps.analysis.timings import collect_timings
-from specgauge.sweeps.estimate import PREFILL_BLOCKS
 from specgauge.sweeps.plan import chains, reach, settings_of
 from specgauge.sweeps.run.acceptance import Recording
 from specgauge.sweeps.run.budget import TIMING_SHARE, needed_s, timing_left_s
