@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from specgauge.model.decision import DISAGREE
 from specgauge.model.settings import SettingPoint
 from specgauge.model.speedup import nearest_gamma
+from specgauge.sweeps.analysis.left_out import OUT_OF_TIME
 from specgauge.sweeps.analysis.validation import ValidationSummary, cell_of, summarise
 from specgauge.sweeps.text_table import count, span_text
 
@@ -180,7 +181,7 @@ class Recommendations:
     @property
     def more_time(self) -> str:
         """How what there was no time for is measured; empty where there was time for all."""
-        return next((str(one["remedy"]) for one in self.warnings if one["code"] == "out_of_time"), "")
+        return next((str(one["remedy"]) for one in self.warnings if one["code"] == OUT_OF_TIME), "")
 
     @property
     def next_step(self) -> str:

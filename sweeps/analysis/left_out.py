@@ -55,11 +55,10 @@ def _more_time(config: Config, short: Sequence[PairOutcome], *, anew: bool) -> s
         )
         if one
     ]
-    raised = " and ".join(limits)
     if anew:
-        return "close other programs and measure again with --fresh" + (f", {raised}" if raised else "")
-    if raised:
-        return f"run the same command with {raised}: it goes on where it stopped"
+        return f"close other programs and measure again with {' and '.join(['--fresh', *limits])}"
+    if limits:
+        return f"run the same command with {' and '.join(limits)}: it goes on where it stopped"
     return "run the same command again, which goes on: what is missing should fit into the same seconds"
 
 

@@ -78,7 +78,7 @@ class AnalysedRun:
         settings = tuple(run_settings(run, acceptance_reasons(outcomes), pairs=pairs))
         if seed is not None:
             run = replace(run, config=run.config.model_copy(update={"seed": seed}))
-        cells = timings_of(run)
+        cells = timings_of(run, outcomes)
         decoded = DecodedCells.read(run, cells, settings)
         return cls(run=run, cells=cells, settings=settings, decoded=decoded, outcomes=outcomes)
 

@@ -58,7 +58,7 @@ def short(*parts: str, **changes: Any) -> PairOutcome:
         (
             [short(TIMING, needed_s=300.0)],
             True,
-            "close other programs and measure again with --fresh, --set limits.run_seconds=420",
+            "close other programs and measure again with --fresh and --set limits.run_seconds=420",
         ),
     ],
 )
