@@ -457,7 +457,7 @@ def test_an_error_after_measuring_costs_that_page_alone(
     out, err = capsys.readouterr()
     kept = f"everything measured is kept in {path}, and `specgauge run` makes what is missing of it"
     assert f"no report: ZeroDivisionError: division by zero; {kept}\n" in err
-    assert " speculate   2  1.15 " in out
+    assert " speculate  2  1.15 " in out
     measured = len(bench.measured)
     with monkeypatch.context() as patched:
         patched.setattr(runner, "predict_run", broken)
