@@ -33,7 +33,7 @@ from specgauge.sweeps.run.worker import measure_apart
 from specgauge.sweeps.store.derived import doubts
 from specgauge.sweeps.store.outcomes import ALL_MISSING, PairOutcome, keep_outcomes
 from specgauge.sweeps.store.rundir import CELLS, ENVIRONMENT, Run
-from specgauge.sweeps.store.writer import OpenRun, has_results
+from specgauge.sweeps.store.writer import Before, OpenRun, has_results
 
 if TYPE_CHECKING:
     from specgauge.bench.notes import Note
@@ -57,7 +57,8 @@ def run(
     own, so that none takes the others along when it dies.
 
     Raises:
-        ValueError: bad input that leaves nothing to predict from: the directory, the prompts, every pair.
+        ValueError: bad input that leaves nothing to predict from: the directory, the prompts, every pair. Where nothing
+            was begun the directory is as it was.
         StorageError: the disk refused a write; what was measured before is kept.
         ChildProcessError: no process of a pair lived long enough to say which machine this is.
         ModuleNotFoundError: measuring needs a package that is not installed.
@@ -72,6 +73,7 @@ def run(
     check_contexts(config, sizes)
     notes: list[Note] = []
     prompts = read_prompts(config.workload, notes.append, seed=config.seed)
+    before = Before.of(out)
     outcomes = _measure_apart(config, out, fresh, deadline, notes) if apart else None
     with progress_to(sys.stderr) as shown:
         if outcomes is None:
@@ -90,6 +92,8 @@ def run(
         problems = [outcome.bad_input for outcome in outcomes.values() if outcome.bad_input is not None]
         made = Run.open(out)
         if problems and not has_results(out):
+            if not any(one.refused_texts for one in outcomes.values()):  # else it is kept why they are of no use
+                before.restore()
             raise ValueError("; ".join(problems))
         shown.start("predicting", total=1)
         pages = Pages(out, shown.say)

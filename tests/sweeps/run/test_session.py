@@ -30,6 +30,7 @@ from specgauge.sweeps.store.checkpoint import Label
 from specgauge.sweeps.store.outcomes import ALL_MISSING, OUT_OF_TIME, PairOutcome, keep_outcomes, read_outcomes
 from specgauge.sweeps.store.rundir import Run, acceptance_path, prompt_rows
 from specgauge.sweeps.store.schema import WarningRow
+from specgauge.sweeps.store.writer import OpenRun
 from tests.sweeps import made
 from tests.sweeps.apart import pairs
 from tests.sweeps.fake_bench import PROMPTS, SIZES, FakeBench, OutOfMemoryError
@@ -107,7 +108,8 @@ def test_a_pair_that_cannot_be_loaded_loses_no_other(
     assert "not measured: pair 'bad' target: cannot load 'x': no config.json" in err
     assert "\n    1     64  speculate" in out
     why = "pair 'bad' target: cannot load 'x': no config.json"
-    assert f"batch 1, context 64: refused: {why}" in " ".join(out.split())
+    assert out.startswith("bad, greedy: no number in 1 cell\n")
+    assert out.count(why) == 1
     kept = [(row["code"], row["message"]) for row in Run.open(tmp_path / "run").warnings]
     assert kept[0] == ("pair_refused", f"not measured: {why}")
     (tmp_path / "run" / "recommendation.yaml").unlink()
@@ -124,6 +126,7 @@ def test_a_pair_that_cannot_be_loaded_loses_no_other(
 
 def test_a_pair_that_nothing_can_be_measured_of_says_so_afterwards(tmp_path: Path, bench: FakeBench) -> None:
     path, bench.load_error = tmp_path / "run", {"p": ValueError("pair 'p': no weights")}
+    OpenRun(path, made.config(), fresh=False).close()  # begun before
     with pytest.raises(ValueError, match="no weights"):
         run(path)
     found = recommend(Run.open(path))
@@ -132,6 +135,30 @@ def test_a_pair_that_nothing_can_be_measured_of_says_so_afterwards(tmp_path: Pat
     assert [(row.code, row.message) for row in findings(read_report_data(path), {})] == [
         ("pair_refused", "Not measured: pair 'p': no weights.")
     ]
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_where_nothing_was_begun_nothing_is_left_behind(tmp_path: Path, bench: FakeBench, kept: bool) -> None:
+    folder = tmp_path / "runs"
+    if kept:
+        (folder / "run").mkdir(parents=True)
+        (folder / "run" / ".notes").write_text("mine", encoding="utf-8")
+    bench.load_error = {"p": ValueError("pair 'p': no weights")}
+    with pytest.raises(ValueError, match="no weights"):
+        run(folder / "run")
+    left = [str(path.relative_to(tmp_path)) for path in sorted(tmp_path.rglob("*"))]
+    assert left == (["runs", "runs/run", "runs/run/.notes"] if kept else [])
+
+
+def test_a_run_that_is_refused_anew_leaves_the_old_one(tmp_path: Path, bench: FakeBench) -> None:
+    path = tmp_path / "run"
+    assert run(path) == DONE
+    before = {file.name: file.read_bytes() for file in path.rglob("*") if file.is_file()}
+    bench.load_error = {"p": ValueError("pair 'p': no weights")}
+    with pytest.raises(ValueError, match="no weights"):
+        runner.run(made.config(), out=path, fresh=True)
+    assert [one.name for one in tmp_path.iterdir()] == ["run"]
+    assert {file.name: file.read_bytes() for file in path.rglob("*") if file.is_file()} == before
 
 
 def test_texts_of_no_use_are_not_written_again_for_the_same_prompts_and_models(
@@ -464,7 +491,7 @@ def test_an_error_after_measuring_costs_that_page_alone(
         assert run(path, report=lambda folder: folder / "report.html") == 1
     out, err = capsys.readouterr()
     assert f"no predictions.csv and recommendation.yaml: ZeroDivisionError: division by zero; {kept}\n" in err
-    assert (" speculate   2  1.15 " in out, out.splitlines()[-1]) == (True, f"report: {path / 'report.html'}")
+    assert (" speculate  2  1.15 " in out, out.splitlines()[-1]) == (True, f"report: {path / 'report.html'}")
     with monkeypatch.context() as patched:
         patched.setattr(runner, "recommend", broken)
         assert run(path) == 1
