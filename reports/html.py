@@ -119,6 +119,7 @@ def page_values(data: ReportData) -> dict[str, Any]:
         "name": config.name,
         "trust": told.trust if data.recommendations else None,
         "next_step": sentence(told.next_step) if data.recommendations else "",
+        "whole_requests": told.whole_requests_lose,
         "answers": answered,
         "machine": _machine(data.environment),
         "measured": _measured(data),

@@ -91,7 +91,7 @@ def _rules_text(answers: ServingAnswers) -> str:
     if answers.draft_sampling is None:
         return "the draft sampling and acceptance rule that the acceptance was taken under"
     drawn = {"same": "drafts drawn as the target draws (same)", "greedy": "greedy drafts"}[answers.draft_sampling]
-    alike = "" if answers.rules_differ else ", which here is the same as any other rules"
+    alike = "" if answers.rules_differ else " (other rules would accept the same drafts here)"
     return f"{drawn}, accepted by the {answers.acceptance_rule} rule{alike}"
 
 
