@@ -223,7 +223,7 @@ ANSWERS = {
         "plan --target llama-3.1-70b --draft llama-3.2-1b --hardware h100-sxm --tensor-parallel 4 --dtype bfloat16 "
         "--alpha .78 --batch-size 1:256 --context 1k,8k,32k --gamma 1:8 --max-itl 40ms",
         "plan --target llama-2-7b --draft tinyllama-1.1b --hardware cpu-2-cores --dtype bfloat16 --alpha .2 --gamma 4",
-        "plan --target gpt-oss-120b --draft eagle3 --hardware b200-sxm --rates .8,.6,.4 --gamma 1:4 --kv-cache fp8",
+        "plan --target gpt-oss-120b --draft eagle3 --hardware b200-sxm --rates .8,.6,.4,.3 --gamma 1:4 --kv-cache fp8",
         "plan --target llama-2-7b --draft layers:8 --hardware l40 --alpha .8 --weights int4:128 --context 1k,2k,3k,4k,"
         "5k,6k --batch-size 1:16",
         "plan --target llama-2-7b --hardware a100-80gb-sxm --acceptance-lengths lengths.yaml --batch-size 1,64",
