@@ -260,6 +260,7 @@ FILES = {
     "lama.csv": "target,gpu,batch_size,context,gamma,t_decode_s,t_verify_s\nLama,8xA100,32,1,2,0.1,0.1\n",
     "lengths.yaml": "deepseek-v3: {thinking_on: {1: 1.93, 2: 2.73, 3: 3.31}}\n",
     "two.yaml": "m: {chat: {1: 1.9}, code: {1: 1.8}}\n",
+    "falling.yaml": "m: {1: 1.8, 2: 2.4, 3: 2.3}\n",
     "percent.yaml": "m: {1: 93}\n",
     "broken.yaml": "m: {1: 1.9\n",
     "own.json": '{"model_type": "llama"}',
@@ -350,6 +351,8 @@ plan {PLAN} --survival-of runs/before
 plan --target llama-2-7b --hardware l40
 plan --target llama-2-7b --hardware l40 --survival-of runs/absent
 plan --target llama-2-7b --hardware l40 --acceptance-lengths lengths.yaml --gamma 1:5
+plan --target llama-2-7b --hardware l40 --rates .8,.6 --gamma 1:4
+plan --target llama-2-7b --hardware l40 --acceptance-lengths falling.yaml
 plan --target llama-2-7b --hardware l40 --acceptance-lengths two.yaml
 plan --target llama-2-7b --hardware l40 --acceptance-lengths two.yaml --acceptance-table m/caht
 plan --target llama-2-7b --hardware l40 --acceptance-lengths percent.yaml
