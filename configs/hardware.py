@@ -138,7 +138,7 @@ class CalibrationEntry(Section):
     """Root mean square of log(predicted / measured) of C(gamma), drafts' times, by the numbers above; null where there
     is none of a known shape."""
     draft: DraftCalibration | None = None
-    """Null: drafts take the numbers above, as there are no times of theirs or no fit predicts those left out better."""
+    """Null: drafts take the numbers above, as times of theirs are few or no fit predicts those left out better."""
     source: Annotated[str, Field(min_length=1)]
     """Where the times are from."""
     command: Annotated[str, Field(min_length=1)]

@@ -410,6 +410,8 @@ class DraftFit:
 
 AXES: tuple[Axis, ...] = ("batch_size", "context", "row")
 """What is left out for shapes that were fitted, the first that leaves enough steps."""
+FEWEST_DRAFTS = 8
+"""Times of drafts that numbers of their own are fitted to; fewer tell their error by chance."""
 _DRAFTS_OWN: tuple[tuple[Number, ...], ...] = (("launch_s",), ("launch_s", "token_s"))
 
 
@@ -417,8 +419,10 @@ def fit_drafts(drafts: Sequence[MeasuredSteps], base: Efficiency) -> DraftFit | 
     """Fit what a draft step costs beyond its bytes and FLOPs, with the two fractions of `base`, its target's numbers.
 
     Launches, or launches and the drawing of a token for each sequence: whichever predicts times left out better.  None
-    where neither does better than `base` as it is, or there is too little to leave out.
+    where neither does better than `base` as it is, there are fewer than `FEWEST_DRAFTS`, or nothing to leave out.
     """
+    if sum(steps.time_s.size for steps in drafts) < FEWEST_DRAFTS:
+        return None
     found = []
     for free in _DRAFTS_OWN:
         form = Form(name=f"drafts, {', '.join(free)}", free=free, base=base)

@@ -238,7 +238,7 @@ def test_acceptance_lengths_are_tokens_a_round(document: Document, command: Run)
     assert (code, out) == (2, "")
     assert err == (
         "specgauge: lengths.yaml: acceptance lengths of deepseek-v3/thinking_on are for gamma 1, 2, 3: expected no "
-        "other in --gamma, got 4\n"
+        "other in --gamma, got 4; add it to the table, or leave it out (--gamma 1,2,3)\n"
     )
 
 

@@ -116,7 +116,7 @@ def test_speedups_where_nothing_but_acceptance_is_measured() -> None:
     found = foretold()
     error = np.abs(errors("speedup", "speedup_measured", found))
     assert len(found) == 59
-    assert error.mean() <= 0.0315
+    assert error.mean() <= 0.036
     assert error.max() <= 0.12
     uncalibrated = np.abs(errors("speedup", "speedup_measured", foretold(calibrated=False)))
     assert uncalibrated.mean() == pytest.approx(0.67, abs=0.005)
@@ -139,7 +139,7 @@ def test_speedups_of_batch_sizes_that_no_fit_has_seen() -> None:
                     acceptance = profile_from_tokens_per_round([int(row["gamma"])], [float(row["tokens_per_round"])])
                     gain = speedups(costs, acceptance.at([int(row["gamma"])]), batch_size=size)
                     off.append(abs(float(gain[0]) / float(row["speedup_measured"]) - 1))
-    assert (len(off), np.mean(off), max(off)) == pytest.approx((47, 0.0423, 0.1687), abs=5e-4)
+    assert (len(off), np.mean(off), max(off)) == pytest.approx((47, 0.035, 0.121), abs=5e-4)
 
 
 def without(group: MeasuredGroup, batch_size: int) -> MeasuredGroup:

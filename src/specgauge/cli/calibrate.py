@@ -176,7 +176,7 @@ def _drafts(
         batch_size=[row.batch_size for row in own],
         context=[row.context for row in own],
         gamma=[row.gamma for row in own],
-        t_draft_total_s=[row.t_draft_total_s for row in own],
+        t_draft_total_s=np.array([row.t_draft_total_s for row in own], dtype=np.float64),
     )
 
 
@@ -314,7 +314,7 @@ def _drafts_text(entries: Sequence[HardwareEntry]) -> list[str]:
     headings = ["device", "steps", "same draft", "another", "as the target", "launch", "a token"]
     lines = ["", "drafts, C(gamma); root mean square error on what was left out", text_table(headings, rows)]
     if any(row[1] is None for row in rows):
-        lines.append("no numbers of their own: none predict what was left out better than their target's do")
+        lines.append("without numbers of their own: times too few, or no fit predicts those left out better")
     return lines
 
 

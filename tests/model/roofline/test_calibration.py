@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from specgauge.model.roofline.calibration import (
+    FEWEST_DRAFTS,
     FORMS,
     SUM,
     MeasuredSteps,
@@ -216,6 +217,10 @@ def test_drafts_that_no_fit_foretells_better_keep_the_numbers_of_their_target() 
     assert fit_drafts([steps], TRUTH) is None
 
 
-def test_one_time_of_a_draft_cannot_be_left_out() -> None:
+def test_few_times_of_drafts_or_of_one_place_tell_no_error() -> None:
     steps = drafting(efficiency=replace(TRUTH, launch_s=5e-5))
-    assert fit_drafts([steps.take(np.arange(steps.time_s.size) < 1)], TRUTH) is None
+    assert steps.time_s.size == FEWEST_DRAFTS
+    assert fit_drafts([steps.take(np.arange(FEWEST_DRAFTS) > 0)], TRUTH) is None
+    alike = np.full(FEWEST_DRAFTS, float(steps.time_s[0]))
+    one = measured_steps(steps.deployment, batch_size=1, context=500, tokens=1, time_s=alike)
+    assert fit_drafts([one], TRUTH) is None
