@@ -123,6 +123,15 @@ def test_one_prompt_decides_nothing(tmp_path: Path) -> None:
     assert answers(run, undecided=2).fixed(None).gamma == 2
 
 
+@pytest.mark.parametrize("prompts", [1, 6])
+def test_a_gamma_that_was_not_measured_is_refused_whether_or_not_something_is_undecided(
+    tmp_path: Path, prompts: int
+) -> None:
+    run = made(tmp_path, config((1,)), prompts=prompts)
+    with pytest.raises(ValueError, match="or a gamma that was measured, 1, 2, 3, 4, 5, 6, 7, 8, got 9"):
+        answers(run, undecided=9)
+
+
 class TestDraftRules:
     """How drafts are drawn: what the run was configured for, or the same positions under the engine's rule."""
 
