@@ -145,7 +145,8 @@ def test_a_plan_without_intervals_decides_nothing(plan: Callable[..., Path]) -> 
     points = [{**point(size, 1024, 2, "undecided"), "by_gamma": [by_gamma(2, 1.2)]} for size in (1, 16)]
     path = plan(**open_plan(*points))
     with pytest.raises(
-        ValueError, match=r"pays at no batch size; batch 1: γ 0, undecided: why at 1; --undecided gamma exports what is"
+        ValueError,
+        match=r"known to pay at no batch size; batch 1: γ 0, undecided: why at 1; --undecided gamma exports what is",
     ):
         export_settings(path, "vllm")
     assert json.loads(export_settings(path, "vllm", undecided="gamma").content)["num_speculative_tokens"] == 2
