@@ -114,7 +114,7 @@ def test_one_prompt_decides_nothing(tmp_path: Path) -> None:
     assert found.points[0].label == ("batch 1: γ 0, undecided: one block or one prompt says nothing about others")
     with pytest.raises(
         ValueError,
-        match=r"nothing to export, speculation is known to pay at no batch size; batch 1: .*; --undecided gamma exports what is ",
+        match=r"nothing to export, speculation is known to pay at no batch size; batch 1: .*; --undecided gamma ",
     ):
         _ = found.largest_gamma
     chosen = answers(run, undecided="gamma").points[0]

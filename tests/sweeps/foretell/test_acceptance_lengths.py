@@ -59,7 +59,7 @@ BOMB = "\n".join(
         ("m: {1: high}", "gamma 1: expected tokens a round, the bonus included, from 1 to 2, got 'high'"),
         (
             "m: {1: 1.9, 2: 2.5, 4: 2.1}",
-            r"m, gamma 4: expected 2.5 to 4.5 tokens a round, after 2.5 at gamma 2 \(each further draft adds 0 to 1\), got",
+            r"m, gamma 4: expected 2.5 to 4.5 tokens a round, after 2.5 at gamma 2 \(each further draft adds 0 to 1\)",
         ),
         ("m: {1: 1.1, 2: 2.9}", "m, gamma 2: expected 1.1 to 2.1 tokens a round, after 1.1 at gamma 1 "),
         ("m: {1: 1.5", "not valid YAML: "),
