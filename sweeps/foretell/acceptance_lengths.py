@@ -24,6 +24,8 @@ from specgauge.model.acceptance.profiles import AcceptanceProfile, profile_from_
 from specgauge.model.checks import LARGEST_GAMMA
 
 _SLACK = 1e-6
+_ROUNDED = 0.02
+"""What two lengths told to two digits may be off by together."""
 _DEEPEST, _MOST_TABLES = 8, 10_000
 
 
@@ -90,7 +92,7 @@ def every_acceptance_length(path: Path) -> list[AcceptanceLengths]:
     """All tables of a file.
 
     Raises:
-        ConfigError: no YAML, a table that is none, or a length that no chain of drafts has.
+        ConfigError: no YAML, a table that is none, or lengths that no chain of drafts has, as those that fall.
         OSError: it cannot be read.
     """
     return [_checked(path, name, table) for name, table in _innermost(path).items()]
@@ -119,11 +121,12 @@ def _checked(path: Path, name: str, table: Mapping[object, object]) -> Acceptanc
             )
         lengths[gamma] = min(float(value), gamma + 1.0)
     ordered = dict(sorted(lengths.items()))
-    for (below, fewer), (gamma, tokens) in pairwise(ordered.items()):
-        if tokens < fewer:
+    for (fewer, before), (gamma, length) in pairwise(ordered.items()):
+        most = before + gamma - fewer
+        if not before - _SLACK <= length <= most + _ROUNDED:
             raise ConfigError(
-                f"{where}, gamma {gamma}: expected at least the {fewer:g} tokens a round of gamma {below}, as more "
-                f"drafts are never fewer tokens, got {tokens:g}; correct it, or leave gamma {gamma} out"
+                f"{path}: {name or 'acceptance lengths'}, gamma {gamma}: expected {before:g} to {most:g} tokens a "
+                f"round, after {before:g} at gamma {fewer} (each further draft adds 0 to 1), got {length:g}"
             )
     return AcceptanceLengths(path=str(path), name=name or path.name, tokens_per_round=ordered)
 
