@@ -162,6 +162,9 @@ class Recommendations:
             return Trust(level="low", reasons=("no speed-up was decoded end to end", *unknown))
         over = "" if errors.count == measured else f" over {errors.count} γ"
         found = [f"predicted S {errors.text()}{over} in {measured} of {count(len(known), 'cell')}", *unknown]
+        cost = self.summary.cost if self.summary is not None else None
+        if cost is not None and cost.mean < errors.mean > CLOSE_ERROR:
+            found[0] += f" ({cost.mean:.1%} from the rounds counted in these texts)".replace("%", " %")
         if errors.mean > WIDE_ERROR:
             return Trust(level="low", reasons=tuple(found))
         doubts = sorted({str(one["code"]) for one in self.warnings} & DOUBTFUL)

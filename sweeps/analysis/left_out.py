@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from specgauge.configs.schema import Config
 
 RUN_SECONDS, VALIDATION_SECONDS = "limits.run_seconds", "validate.max_seconds"
+NEIGHBOURS = "decoding of the γ beside the recommended ones"
+"""As what was left out is told: a run that goes on keeps the γ of the blocks it has."""
 OUT_OF_TIME = "out_of_time"
 ANEW = {"busy_machine", "drift", "cost_error"}
 """Warnings of what further samples do not mend: it is measured again."""
@@ -47,6 +49,8 @@ def left_out_warnings(config: Config, outcomes: Mapping[str, PairOutcome], *, an
 
 def _more_time(config: Config, short: Sequence[PairOutcome], *, anew: bool) -> str:
     """The command that measures what there was no time for, with the seconds that this should take."""
+    begin = "close other programs and measure again with" if anew else "measure again with"
+    anew = anew or all(one.left_out == [NEIGHBOURS] for one in short)
     limits = [
         one
         for one in (
@@ -56,7 +60,7 @@ def _more_time(config: Config, short: Sequence[PairOutcome], *, anew: bool) -> s
         if one
     ]
     if anew:
-        return f"close other programs and measure again with {' and '.join(['--fresh', *limits])}"
+        return f"{begin} {' and '.join(['--fresh', *limits])}"
     if limits:
         return f"run the same command with {' and '.join(limits)}: it goes on where it stopped"
     return "run the same command again, which goes on: what is missing should fit into the same seconds"

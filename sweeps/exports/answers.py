@@ -133,7 +133,7 @@ class ServingAnswers:
         """
         largest = max(one.gamma for one in self.ranges)
         if largest == 0:
-            raise ValueError(self._nothing(self.points[0], "speculation pays at no batch size; "))
+            raise ValueError(self._nothing(self.points[0], "speculation is known to pay at no batch size; "))
         return largest
 
     def fixed(self, batch_size: int | None) -> PointAnswer:

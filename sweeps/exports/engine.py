@@ -90,9 +90,10 @@ def header_lines(answers: ServingAnswers, engine: Engine, export: Export) -> Ite
 def _rules_text(answers: ServingAnswers) -> str:
     if answers.draft_sampling is None:
         return "the draft sampling and acceptance rule that the acceptance was taken under"
+    if not answers.rules_differ:
+        return "every draft sampling and acceptance rule: a greedy target and lookups accept the same under all"
     drawn = {"same": "drafts drawn as the target draws (same)", "greedy": "greedy drafts"}[answers.draft_sampling]
-    alike = "" if answers.rules_differ else " (other rules would accept the same drafts here)"
-    return f"{drawn}, accepted by the {answers.acceptance_rule} rule{alike}"
+    return f"{drawn}, accepted by the {answers.acceptance_rule} rule"
 
 
 def warnings_of(answers: ServingAnswers, engine: Engine) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from specgauge.sweeps.analysis.answers import Recommendations
-from specgauge.sweeps.analysis.left_out import left_out_warnings, with_one_remedy
+from specgauge.sweeps.analysis.left_out import NEIGHBOURS, left_out_warnings, with_one_remedy
 from specgauge.sweeps.store.outcomes import PairOutcome
 from specgauge.sweeps.store.schema import WarningRow
 from tests.sweeps import made
@@ -53,6 +53,13 @@ def short(*parts: str, **changes: Any) -> PairOutcome:
             [short(TIMING, needed_s=300.0), short("whatever was missing")],
             False,
             "run the same command with a larger limits.run_seconds" + GOES_ON,
+        ),
+        # cells go on with the γ they were begun with
+        ([short(NEIGHBOURS, needed_s=100.0)], False, "measure again with --fresh and --set limits.run_seconds=180"),
+        (
+            [short(TIMING, NEIGHBOURS, needed_s=100.0)],
+            False,
+            "run the same command with --set limits.run_seconds=120" + GOES_ON,
         ),
         # what was measured in 60 s is measured again
         (

@@ -131,13 +131,22 @@ def test_one_prompt_decides_nothing(tmp_path: Path) -> None:
     assert found.points[0].label == ("batch 1: γ 0, undecided: one block or one prompt says nothing about others")
     with pytest.raises(
         ValueError,
-        match=r"nothing to export, speculation pays at no batch size; batch 1: .*; --undecided gamma exports what is ",
+        match=r"nothing to export, speculation is known to pay at no batch size; batch 1: .*; --undecided gamma ",
     ):
         _ = found.largest_gamma
     chosen = answers(run, undecided="gamma").points[0]
     assert chosen.gamma > 0
     assert chosen.label.endswith("undecided: one block or one prompt says nothing about others")
     assert answers(run, undecided=2).fixed(None).gamma == 2
+
+
+@pytest.mark.parametrize("prompts", [1, 6])
+def test_a_gamma_that_was_not_measured_is_refused_whether_or_not_something_is_undecided(
+    tmp_path: Path, prompts: int
+) -> None:
+    run = made(tmp_path, config((1,)), prompts=prompts)
+    with pytest.raises(ValueError, match="or a gamma that was measured, 1, 2, 3, 4, 5, 6, 7, 8, got 9"):
+        answers(run, undecided=9)
 
 
 class TestDraftRules:

@@ -215,6 +215,7 @@ def test_golden_lengths_have_the_bonus_in(tmp_path: Path) -> None:
             "gamma 1: expected tokens a round, the bonus included, from 1 to 2, got",
         ),
         ("m:\n  thinking_on: {2: 3.2}\n", "gamma 2: expected tokens a round, the bonus included, from 1 to 3, got 3.2"),
+        ("m:\n  thinking_on: {1: 1.9, 2: 2.5, 3: 2.1}\n", "gamma 3: expected 2.5 to 3.5 tokens a round, after 2.5 at"),
         ("m:\n  thinking_on: {2: .nan}\n", "gamma 2: expected tokens a round"),
         ("m:\n  thinking_on: 2\n", "m: expected a gamma from 1 to 1000 as key, got 'thinking_on'"),
         ("", "got an empty file"),
