@@ -23,8 +23,8 @@ from specgauge.configs.schema import check_context
 from specgauge.model.arms import DIFFERS, GENERATE, adaptive_arm
 from specgauge.model.sampling import chain_name
 from specgauge.model.settings import Setting
+from specgauge.sweeps.analysis.left_out import NEIGHBOURS, VALIDATION_SECONDS
 from specgauge.sweeps.analysis.settings import RunSetting, run_settings
-from specgauge.sweeps.analysis.warnings import VALIDATION_SECONDS
 from specgauge.sweeps.plan import decoded_points, decoded_tokens, settings_of
 from specgauge.sweeps.run.budget import BlockPace, Deadline
 from specgauge.sweeps.run.decoded_cells import (
@@ -90,6 +90,8 @@ class Validation:
         self._reasons = session.outcome.validation_reasons
         self._settings: dict[Setting, RunSetting] = {}
         self._pace = BlockPace()
+        self._warming_s: list[float] = []
+        """What warming up took, of each cell decoded."""
         self._left_out: dict[str, int] = {}
         """Blocks that there was no time for, by the cell's label."""
         self._spare_s: dict[DecodedKey, float] = {}
@@ -125,7 +127,7 @@ class Validation:
         counts = {cell.label: len(blocks[cell.key]) for cell in cells}
         total = sum(counts.values())
         kept = sum(log.has(key, block) for key, found in blocks.items() for block in range(len(found)))
-        cells = self._within_seconds(cells, blocks, log, limits.wall_s)
+        everything, cells = cells, self._within_seconds(cells, blocks, log, limits.wall_s)
         self._progress.start(f"decoding end to end, {pair}", total, done=kept, limits=limits)
         spare_s = RETAKEN_SHARE * limits.wall_s / max(len(cells), 1)
         self._spare_s = {cell.key: spare_s for cell in cells}
@@ -146,12 +148,30 @@ class Validation:
                     self._give_up(cell, failure, cells, log)
                 self._progress.advance()
         if self._left_out:
+            left_out_s = self._left_out_s(everything, blocks)
+            self._session.should_take("decoding", left_out_s)
+            if own.left_s < self._session.deadline.left_s and left_out_s is not None:
+                assert self._asked.max_seconds is not None  # or its end were no nearer
+                self._session.outcome.needed_decoding_s = self._asked.max_seconds + left_out_s
             worst = max(self._left_out, key=lambda label: self._left_out[label] / counts[label])
             told = [f"most of {worst}", *([VALIDATION_SECONDS] if own.left_s < self._session.deadline.left_s else [])]
             self._session.outcome.left_out.append(
                 f"{sum(self._left_out.values())} of {total} blocks of decoding end to end ({'; '.join(told)})"
             )
         self._hold_against_generate(path)
+
+    def _left_out_s(
+        self, cells: Sequence[ValidationCell], blocks: Mapping[DecodedKey, Sequence[Batch]]
+    ) -> float | None:
+        """What the blocks left out should take, by those decoded, with the warming up; None where nothing tells."""
+        total_s, warming_s = 0.0, max(self._warming_s, default=0.0)
+        for cell in cells:
+            last = len(blocks[cell.key]) - 1
+            pace_s = self._pace.expected_s(cell.key, self._block_s(cell, last))
+            if (left := self._left_out.get(cell.label, 0)) and not pace_s:
+                return None
+            total_s += left * pace_s + (warming_s if left else 0.0)
+        return total_s
 
     def _within_seconds(
         self,
@@ -171,7 +191,14 @@ class Validation:
         new = [cell for cell in cells if not log.blocks(cell.key)]
         kept, left_out = within_seconds(new, seconds - sum(map(takes_s, begun)), takes_s)
         if any(len(cell.gammas) > 1 for cell in new) and all(len(cell.gammas) == 1 for cell in kept):
-            self._session.outcome.left_out.append("decoding of the γ beside the recommended ones")
+            self._session.outcome.left_out.append(NEIGHBOURS)
+            alone = {cell.key: cell for cell in kept}
+            whole_s = [
+                len(blocks[cell.key]) * ((self._block_s(cell, 0) or 0.0) - (self._block_s(alone[cell.key], 0) or 0.0))
+                for cell in new
+                if cell.key in alone
+            ]
+            self._session.should_take("decoding", sum(whole_s) or None)
         self._left_out |= {cell.label: len(blocks[cell.key]) for cell in left_out}
         return [*begun, *kept]
 
@@ -291,6 +318,7 @@ class Validation:
             self._benches[cell.key] = self._warm(loaded, cell, block, batch)
             warm_s = clock.now_s
             self._progress.set_aside(warm_s - started_s)
+            self._warming_s.append(warm_s - started_s)
         own = self._benches[cell.key]
         was_interleaved = own.bench.interleaves
         arms = shuffled(cell.arms_of_block(block, own.names), seed=self._config.seed, block=block)
