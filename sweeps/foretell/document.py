@@ -32,6 +32,8 @@ from specgauge.sweeps.foretell.machine import PlannedPair
 
 SCHEMA, SCHEMA_VERSION = "specgauge.plan", 1
 CONFIDENCE = 0.9
+MOST_POINTS = 10_000
+"""Batch sizes times contexts; as many take minutes and a document of 30 MB."""
 UNCALIBRATED = "uncalibrated"
 _VOCABULARIES_DIFFER = 0.02
 """Share by which padded vocabularies of one tokenizer differ at most."""
@@ -55,9 +57,13 @@ def plan_document(plan: Plan) -> dict[str, Any]:
     """The document; fields as docs/planning.md lists them.
 
     Raises:
-        ValueError: a peak that the machine's entry lacks, or a batch size, context or gamma that is none.
+        ValueError: a peak that the machine's entry lacks, a batch size, context or gamma that is none, or too many
+            points.
     """
     pair, gammas, batch_sizes = plan.pair, plan.acceptance.gammas, sorted(set(plan.batch_sizes))
+    if len(batch_sizes) * len(plan.contexts) > MOST_POINTS:
+        sizes = f"{len(batch_sizes)} batch sizes × {len(plan.contexts)} contexts"
+        raise ValueError(f"plan: expected at most {MOST_POINTS} points, got {sizes}; give fewer of either")
     card, entry = pair.target.hardware, pair.entry
     return {
         "schema": SCHEMA,
