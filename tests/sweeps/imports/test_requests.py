@@ -206,3 +206,31 @@ def test_the_engine_tells_the_same_both_ways() -> None:
     mapping = acceptance(3, counts(3))
     (counted,) = counts_of(Record(where="it", values=mapping), None).values()
     assert counted.accepted_by_position == counts(3).accepted_by_position
+
+
+@pytest.mark.parametrize(
+    ("read", "answers", "old", "new", "told"),
+    [
+        (read_meta_info, sglang_answers(2), "spec_verify_ct", "spec_rounds", "expected the field 'spec_verify_ct', it"),
+        (
+            read_answers,
+            vllm_answers(1, 2, 1.0),
+            "speculative_decoding",
+            "speculative_decode",
+            "expected the field 'speculative_decoding', got 'speculative_decode'; other releases may",
+        ),
+        (
+            read_timings,
+            llama_answers(1, 2, 1.0),
+            "draft_n_accepted",
+            "draft_n_passed",
+            "expected the field 'draft_n_accepted', got 'draft_n_passed'; other releases may write it otherwise",
+        ),
+    ],
+)
+def test_another_name_for_what_tells_speculation_is_no_plain_decoding(
+    tmp_path: Path, read: Any, answers: list[dict[str, Any]], old: str, new: str, told: str
+) -> None:
+    path = written(tmp_path / "answers.json", json.dumps(answers).replace(f'"{old}"', f'"{new}"'))
+    with pytest.raises(ValueError, match=told):
+        read([path], Given())

@@ -161,6 +161,19 @@ def test_speed_bench_that_contradicts_itself(tmp_path: Path, histogram: dict[str
     assert told in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"Average_AL": "0.8"}, "Average_AL: expected at least 1, the bonus included, got 0.8"),
+        ({"Request_AL": {"0": 2.0, "1": 0.9}}, "Request_AL, 1: expected at least 1, the bonus included, got 0.9"),
+        ({"Category_AL": {"qa": "low"}}, "Category_AL, qa: expected a number of at least 0, got 'low'"),
+    ],
+)
+def test_mean_lengths_of_speed_bench_have_the_bonus_in(tmp_path: Path, changes: dict[str, Any], told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        read_speed_bench([written(tmp_path / "rates.json", [speed_bench(**changes)])], Given())
+
+
 def spec_bench(lengths: list[int], tokens: int, **changes: Any) -> dict[str, Any]:
     choice = {"new_tokens": [tokens], "wall_time": [0.5], "decoding_steps": [len(lengths)], "accept_lengths": lengths}
     return {"question_id": 1, "category": "writing", "choices": [choice | changes]}
