@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +62,7 @@ class Record:
             self.required(name)
 
     def _near(self, name: str) -> str | None:
-        return next(iter(get_close_matches(name, [key for key in self.values if key != name], n=1)), None)
+        return _nearest(name, tuple(key for key in self.values if key != name))
 
     def number(self, name: str, *, least: float = 0.0, is_text: bool = False) -> float:
         """A finite number of at least `least`; is_text: one written as text is one too."""
@@ -122,6 +123,12 @@ class Record:
         """A text; None where there is none."""
         value = self.values.get(name)
         return value if isinstance(value, str) and value.strip() and value.isprintable() else None
+
+
+@lru_cache(maxsize=1024)
+def _nearest(name: str, keys: tuple[str, ...]) -> str | None:
+    """The key most like a name; cached, since the records of a file have the same keys."""
+    return next(iter(get_close_matches(name, keys, n=1)), None)
 
 
 def _number(text: str) -> float | None:

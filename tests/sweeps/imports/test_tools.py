@@ -207,6 +207,12 @@ def test_spec_bench_that_contradicts_itself(tmp_path: Path, answer: dict[str, An
     assert told in str(error.value)
 
 
+def test_more_drafts_than_any_gamma_in_a_round_of_spec_bench_are_refused(tmp_path: Path) -> None:
+    path = written(tmp_path / "answers.jsonl", spec_bench([10**9, 3, 2, 1], 10**9 + 6))
+    with pytest.raises(ValueError, match=r"expected at most 64 drafts accepted in a round, got 999999999$"):
+        read_spec_bench([path], Given(gamma=(3,)))
+
+
 GOLDEN = "big-model:\n  thinking_on: {1: 1.93, 2: 2.73}\n  thinking_off: {1: 1.8}\n"
 
 
