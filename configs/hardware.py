@@ -77,6 +77,35 @@ class CalibrationError(Section):
     """The same of T_verify / T_decode."""
 
 
+class DraftError(Section):
+    """How far times of drafts are predicted by fits that had not seen them."""
+
+    held_out: Literal["batch_size", "context", "row", "draft"]
+    """What was left out of the fit together, each value of it in turn."""
+    mean: _Error
+    """Mean absolute relative error of C(gamma), a fraction."""
+    worst: _Error
+    rms: _Error
+    """Root mean square of log(predicted / measured)."""
+
+
+class DraftCalibration(Section):
+    """What measured times of drafts say beyond their targets' steps, whose two fractions they keep."""
+
+    launch_s: _Error
+    """Fixed seconds of one layer."""
+    token_s: _Error
+    """Fixed seconds for each token drawn: a draft step has one for each sequence."""
+    steps: Annotated[int, Field(gt=0)]
+    """Measured times it was fitted to."""
+    drafts: list[Annotated[str, Field(min_length=1)]]
+    """Shapes whose times they are."""
+    same_draft: DraftError
+    """For the shapes above."""
+    other_draft: DraftError | None = None
+    """For other shapes; null where there is one shape only."""
+
+
 class CalibrationEntry(Section):
     """What measured steps say of a device and its software (`specgauge plan --calibrate … --out FILE` writes it)."""
 
@@ -106,8 +135,10 @@ class CalibrationEntry(Section):
     other_target: CalibrationError | None = None
     """For other shapes; null where there is one shape only."""
     draft_error: _Error | None = None
-    """Root mean square of log(predicted / measured) of C(gamma), drafts' times, to which nothing was fitted; null where
-    the table has none of a known shape."""
+    """Root mean square of log(predicted / measured) of C(gamma), drafts' times, by the numbers above; null where there
+    is none of a known shape."""
+    draft: DraftCalibration | None = None
+    """Null: drafts take the numbers above, as times of theirs are few or no fit predicts those left out better."""
     source: Annotated[str, Field(min_length=1)]
     """Where the times are from."""
     command: Annotated[str, Field(min_length=1)]

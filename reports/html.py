@@ -75,7 +75,7 @@ def write_report(run_dir: Path, out: Path | None = None) -> Path:
 def write_page(out: Path, template: str, values: Mapping[str, Any]) -> None:
     """Write the page of a template of this folder, style sheet and script in it; StorageError as `write_report`."""
     parts = {name: Markup(_part(f"report.{name}")) for name in ("css", "js")}
-    page = _templates().get_template(template).render(**parts, version=__version__, **values)
+    page = _templates().get_template(template).render(**parts, copies=copies, version=__version__, **values)
     write_text_atomically(out, printable(page) + "\n")
 
 
@@ -119,6 +119,7 @@ def page_values(data: ReportData) -> dict[str, Any]:
         "name": config.name,
         "trust": told.trust if data.recommendations else None,
         "next_step": sentence(told.next_step) if data.recommendations else "",
+        "whole_requests": told.whole_requests_lose,
         "answers": answered,
         "machine": _machine(data.environment),
         "measured": _measured(data),
@@ -133,7 +134,6 @@ def page_values(data: ReportData) -> dict[str, Any]:
         "caveats": warnings[:CAVEATS],
         "warnings": warnings[CAVEATS:],
         "rows": _rows(answered),
-        "copies": copies,
         "confidence": percent(confidence),
         "wanted": f"±{percent(config.precision.relative_ci, 1)}",
         "speedups": sections.speedup_blocks(by_setting, data.recommendations, samplings, decoded),

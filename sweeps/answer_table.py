@@ -2,15 +2,15 @@
 
     print_answer(recommend(Run.open(path)))              # verdicts in colour on a terminal
 
-    embedded, greedy              speed-up over plain               tokens/s  ms per
-    batch     ctx  verdict     γ  predicted (90 %)  measured   plain    spec   round
-        1     128  speculate   3  1.27 (1.14-1.44)      1.29      72      92    31.7
-        4     128  conflict    1  1.17 (1.11-1.38)      0.98     165     193    37.0
+    embedded, greedy          speed-up S over plain decoding      tokens/s   ms per
+    batch    ctx  verdict    γ  S (90 %)         pred. measured  plain   spec  round
+        1    128  speculate  3  1.28 (1.17-1.40)  1.27     1.29     72     92   31.7
+        4    128  conflict   1  1.07 (0.95-1.20)  1.17  γ2 0.98    165    177   37.0
 
-γ is the one to use, or where it does not pay the one that the figures belong to. `conflict` is undecided because
-prediction and measurement disagree. Tokens/s are of the whole batch: plain is B / T_decode, speculative that times S
-from all evidence. Measured is of that γ, or where it was not decoded of the nearest one that was, with its own γ before
-it.
+γ is the one to use, or where it does not pay the one that the figures belong to. S is from all evidence, with its
+interval: the prediction and what was measured end to end stand beside it. Measured is of that γ, or where it was not
+decoded of the nearest one that was, with its own γ before it. `conflict` is undecided because the two disagree.
+Tokens/s are of the whole batch: plain is B / T_decode, speculative that times S.
 """
 
 from __future__ import annotations
@@ -37,10 +37,13 @@ WEIGHTS = (
 """Codes of warnings, the heaviest first; the others follow in the order they were found."""
 
 _VERDICTS = {"speculate": "speculate", "do not speculate": "don't", "undecided": "undecided"}
-_HEADINGS = ("batch", "ctx", "verdict", "γ", "", "measured", "plain", "spec", "round")
-_WIDTHS = (5, 6, 9, 2, 16, 8, 6, 6, 6)
+_HEADINGS = ("batch", "ctx", "verdict", "γ", "S", "pred.", "measured", "plain", "spec", "round")
+_WIDTHS = (5, 6, 9, 2, 16, 5, 8, 6, 6, 6)
+_GAPS = ("", " ", "  ", " ", "  ", *[" "] * 5)
+"""Before each column."""
 _LEFT = {2, 4}
-_TITLE_WIDTH = 30
+_TOGETHER = "S weighs prediction and measurement by how well each is known; tokens/s use S."
+_TITLE_WIDTH = 26
 _MOST_COLUMNS = 80
 _COLOURS = {"speculate": "green", "don't": "red", "undecided": "yellow", "conflict": "yellow", "unknown": "dim"}
 
@@ -65,12 +68,19 @@ def answer_text(answers: Recommendations, *, every_warning: bool = False) -> str
     lines: list[str] = []
     for title, entries in groupby(answers.entries, title_text):
         lines += [*_table(title, list(entries), answers), ""]
+    if any(answers.nearest_measured(entry) is not None for entry in answers.entries):
+        lines.append(_TOGETHER)
     if answers.max_itl_s is not None:
         lines.append(f"Rounds of over {answers.max_itl_s * 1e3:g} ms were left out.")
-    lines += [*_side_by_side(answers), *_whole_requests(answers)]
+    lines += [*_side_by_side(answers), *_wrapped(answers.whole_requests)]
     trust = answers.trust
     lines += [f"TRUST: {trust.level.upper()}, {'; '.join(trust.reasons)}", f"next: {answers.next_step}"]
     return "\n".join([*lines, *_warnings(answers, every_warning)])
+
+
+def _wrapped(words: str) -> list[str]:
+    """Lines of 80 columns, none of which begins with a times sign."""
+    return [line.replace("\u00a0", " ") for line in wrap(words.replace(" ×", "\u00a0×"), _MOST_COLUMNS)]
 
 
 def _side_by_side(answers: Recommendations) -> Iterator[str]:
@@ -102,26 +112,14 @@ def _short(value: float | None, decimals: int) -> str:
     return "-" if value is None else f"{value:.{decimals}f}"
 
 
-def _whole_requests(answers: Recommendations) -> Iterator[str]:
-    """What whole requests gained at the γ of the answers, which S leaves out."""
-    rows = [answers.nearest_measured(entry) for entry in answers.entries if answers.is_measured(entry)]
-    gains = [row["speedup_whole"] for row in rows if row is not None and row["speedup_whole"] is not None]
-    if gains:
-        span = f"{min(gains):.2f} to {max(gains):.2f} ×"
-        words = f"Whole requests, with prefills and in a batch the wait for its longest text: {span}."
-        if min(gains) < 1:
-            words += " Under 1 it pays only where a finished text's place in the batch is filled at once."
-        yield from wrap(words, _MOST_COLUMNS)
-
-
 def _table(title: str, entries: list[Entry], answers: Recommendations) -> Iterator[str]:
-    interval = f"predicted ({100 * answers.confidence:g} %)"
+    speedup = f"S ({100 * answers.confidence:g} %)"
     title = printable(title)
     if len(title) > _TITLE_WIDTH:
         yield title
         title = ""
-    yield f"{title:<{_TITLE_WIDTH}}{'speed-up over plain':<28}{'tokens/s':>14}{'ms per':>8}"
-    yield _line([*_HEADINGS[:4], interval, *_HEADINGS[5:]])
+    yield f"{title:<{_TITLE_WIDTH}}  {'speed-up over plain decoding':<31}{'tokens/s':>14}{'ms per':>7}"
+    yield _line([*_HEADINGS[:4], speedup, *_HEADINGS[5:]])
     reasons: dict[str, list[Entry]] = {}
     for entry in entries:
         yield _line(_cells(entry, answers))
@@ -135,24 +133,25 @@ def _table(title: str, entries: list[Entry], answers: Recommendations) -> Iterat
 
 def _line(cells: list[str]) -> str:
     padded = [
-        text.ljust(width) if place in _LEFT else text.rjust(width)
-        for place, (text, width) in enumerate(zip(cells, _WIDTHS, strict=True))
+        gap + (text.ljust(width) if place in _LEFT else text.rjust(width))
+        for place, (gap, text, width) in enumerate(zip(_GAPS, cells, _WIDTHS, strict=True))
     ]
-    return "  ".join(padded).rstrip()
+    return "".join(padded).rstrip()
 
 
 def _cells(entry: Entry, answers: Recommendations) -> list[str]:
     here = [str(entry["batch_size"]), str(entry["context"])]
     value = entry["speedup"]["value"]
     if value is None:
-        return [*here, "unknown", *[""] * 6]
+        return [*here, "unknown", *[""] * 7]
     plain, speculative = tokens_per_second(entry)
     round_s = entry["t_round_s"]
     return [
         *here,
         verdict(entry),
         str(entry["recommended_gamma"] or "-"),
-        _with_ends(entry["speedup_predicted"]),
+        _with_ends(entry["speedup"]),
+        _short(entry["speedup_predicted"]["value"], 2),
         _measured(entry, answers),
         _short(plain, 0),
         _short(speculative, 0),

@@ -9,7 +9,7 @@ Entries are those of recommendation.yaml, rows those of validation.csv, as mappi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
@@ -18,7 +18,7 @@ from specgauge.model.decision import DISAGREE
 from specgauge.model.settings import SettingPoint
 from specgauge.model.speedup import nearest_gamma
 from specgauge.sweeps.analysis.validation import ValidationSummary, cell_of, summarise
-from specgauge.sweeps.text_table import count
+from specgauge.sweeps.text_table import count, span_text
 
 if TYPE_CHECKING:
     from specgauge.configs.pairs import PairConfig
@@ -98,6 +98,43 @@ class Recommendations:
         return row is not None and row["gamma"] == (entry["recommended_gamma"] or row["gamma"])
 
     @property
+    def whole_requests(self) -> str:
+        """What whole requests gained at the γ of the answers, which S leaves out; empty where none was decoded."""
+        gains = self._whole_gains
+        if not gains:
+            return ""
+        span = span_text([gain for _, gain in gains], "{:.2f}")
+        words = f"Whole requests, with prefills and in a batch the wait for its longest text: {span} ×."
+        return " ".join([words, *self._where_they_lose])
+
+    @property
+    def whole_requests_lose(self) -> str:
+        """The same where whole requests took longer than plain ones in some cell; else empty."""
+        return self.whole_requests if any(self._where_they_lose) else ""
+
+    @cached_property
+    def _whole_gains(self) -> list[tuple[int, float]]:
+        """The batch size and the gain of each cell whose γ was decoded."""
+        rows = [self.nearest_measured(entry) for entry in self.entries if self.is_measured(entry)]
+        return [
+            (row["batch_size"], row["speedup_whole"])
+            for row in rows
+            if row is not None and row["speedup_whole"] is not None
+        ]
+
+    @property
+    def _where_they_lose(self) -> Iterator[str]:
+        """A sentence for those that wait for the batch, and one for those alone, which wait for nobody."""
+        losing = sorted({size for size, gain in self._whole_gains if gain < 1})
+        in_batch = ", ".join(str(size) for size in losing if size > 1)
+        if in_batch:
+            yield (
+                f"Under 1 (batch {in_batch}) it pays only where a finished text's place in the batch is filled at once."
+            )
+        if 1 in losing:
+            yield "Under 1 at batch 1 the draft's prefill takes what speculation gains: only longer texts pay for it."
+
+    @property
     def known(self) -> list[Entry]:
         """The entries with a speed-up."""
         return [entry for entry in self.entries if is_known(entry)]
@@ -124,6 +161,9 @@ class Recommendations:
             return Trust(level="low", reasons=("no speed-up was decoded end to end", *unknown))
         over = "" if errors.count == measured else f" over {errors.count} γ"
         found = [f"predicted S {errors.text()}{over} in {measured} of {count(len(known), 'cell')}", *unknown]
+        cost = self.summary.cost if self.summary is not None else None
+        if cost is not None and cost.mean < errors.mean > CLOSE_ERROR:
+            found[0] += f" ({cost.mean:.1%} from the rounds counted in these texts)".replace("%", " %")
         if errors.mean > WIDE_ERROR:
             return Trust(level="low", reasons=tuple(found))
         doubts = sorted({str(one["code"]) for one in self.warnings} & DOUBTFUL)

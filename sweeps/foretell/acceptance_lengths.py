@@ -62,9 +62,10 @@ class AcceptanceLengths:
         asked = known if gammas is None else list(gammas)
         beyond = [gamma for gamma in asked if gamma not in known]
         if beyond:
+            given = ", ".join(map(str, known))
             raise ValueError(
-                f"{self.path}: acceptance lengths of {self.name} are for gamma {', '.join(map(str, known))}: expected "
-                f"no other in --gamma, got {beyond[0]}"
+                f"{self.path}: acceptance lengths of {self.name} are for gamma {given}: expected no other in --gamma, "
+                f"got {beyond[0]}; add it to the table, or leave it out (--gamma {given.replace(', ', ',')})"
             )
         return profile_from_tokens_per_round(known, list(self.tokens_per_round.values())), asked
 
@@ -109,9 +110,8 @@ def _innermost(path: Path) -> dict[str, dict[object, object]]:
 
 
 def _checked(path: Path, name: str, table: Mapping[object, object]) -> AcceptanceLengths:
-    lengths = {}
+    lengths, where = {}, f"{path}: {name or 'acceptance lengths'}"
     for gamma, value in table.items():
-        where = f"{path}: {name or 'acceptance lengths'}"
         if isinstance(gamma, bool) or not isinstance(gamma, int) or not 1 <= gamma <= LARGEST_GAMMA:
             raise ConfigError(f"{where}: expected a gamma from 1 to {LARGEST_GAMMA} as key, got {shown(gamma)}")
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not 1 <= value <= gamma + 1 + _SLACK:

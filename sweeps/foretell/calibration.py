@@ -14,25 +14,36 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from specgauge.configs.fields import EMBEDDED
-from specgauge.configs.hardware import CalibrationEntry, CalibrationError, HardwareEntry, load_shape
+from specgauge.configs.hardware import (
+    CalibrationEntry,
+    CalibrationError,
+    DraftCalibration,
+    DraftError,
+    HardwareEntry,
+    load_shape,
+)
 from specgauge.configs.pairs import ModelConfig
-from specgauge.model.checks import FloatArray, IntArray
+from specgauge.model.checks import FloatArray, IntArray, whole_numbers
 from specgauge.model.overhead import fit_overhead
 from specgauge.model.roofline.calibration import (
+    AXES,
     SUM,
     Axis,
     Form,
+    HeldOutDraftError,
     HeldOutError,
     MeasuredSteps,
     carried_launch,
+    fit_drafts,
     fit_efficiency,
     held_out_error,
     measured_steps,
+    rms_error,
     unidentified,
 )
-from specgauge.model.roofline.costs import RooflineCosts
 from specgauge.model.roofline.deployment import Deployment
 from specgauge.model.roofline.step_time import Efficiency
 from specgauge.sweeps.analysis.settings import cells_of, run_settings
@@ -43,8 +54,6 @@ from specgauge.sweeps.plan import planned_pairs
 from specgauge.sweeps.store.rundir import Run
 
 PARTS = {"t_decode_s": "T_decode", "t_verify_s": "T_verify"}
-AXES: tuple[Axis, ...] = ("batch_size", "context", "row")
-"""What is left out for shapes that were fitted, the first that leaves enough steps."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,17 +66,6 @@ class Rounds:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MeasuredDrafts:
-    """C(gamma) of one draft beside a target; arrays of one length."""
-
-    draft: Deployment
-    batch_size: IntArray
-    context: IntArray
-    gamma: IntArray
-    t_draft_total_s: FloatArray
-
-
-@dataclass(frozen=True, kw_only=True)
 class MeasuredGroup:
     """The rows of one target on one machine, as steps by part (`PARTS`)."""
 
@@ -77,13 +75,26 @@ class MeasuredGroup:
     steps: Mapping[str, MeasuredSteps]
     rounds: Rounds | None = None
     """None where the table does not say what rounds gained."""
-    drafts: tuple[MeasuredDrafts, ...] = ()
-    """Of drafts whose shape is known."""
+    drafts: tuple[MeasuredSteps, ...] = ()
+    """Steps of drafts whose shape is known, as `draft_steps` makes them."""
 
     @property
     def machine(self) -> Deployment:
         """What ran them."""
         return self.steps["t_decode_s"].deployment
+
+
+def draft_steps(
+    draft: Deployment, *, batch_size: ArrayLike, context: ArrayLike, gamma: ArrayLike, t_draft_total_s: ArrayLike
+) -> MeasuredSteps:
+    """C(gamma) as the mean step of each chain, at the context of its middle; arrays of one length.
+
+    Raises:
+        ValueError: as `measured_steps`, or a gamma below 1.
+    """
+    drafts, seconds = whole_numbers("gamma", gamma, minimum=1), np.asarray(t_draft_total_s, dtype=np.float64)
+    middle = np.asarray(context) + (drafts - 1) // 2
+    return measured_steps(draft, batch_size=batch_size, context=middle, tokens=1, time_s=seconds / drafts)
 
 
 def groups_of_run(run: Run, entry: HardwareEntry, *, tensor_parallel: int = 1) -> list[MeasuredGroup]:
@@ -141,7 +152,7 @@ def _group(
     return MeasuredGroup(target=machine.architecture.name, gpu=called, rows=len(known), steps=parts, drafts=drafts)
 
 
-def _drafts(draft: Deployment, cells: Sequence[CellTimings]) -> tuple[MeasuredDrafts, ...]:
+def _drafts(draft: Deployment, cells: Sequence[CellTimings]) -> tuple[MeasuredSteps, ...]:
     found = [
         (cell.cell.batch_size, cell.cell.context, gamma, float(seconds))
         for cell in cells
@@ -150,8 +161,8 @@ def _drafts(draft: Deployment, cells: Sequence[CellTimings]) -> tuple[MeasuredDr
     ]
     if not found:
         return ()
-    batch, context, gamma, seconds = (np.array(column) for column in zip(*found, strict=True))
-    return (MeasuredDrafts(draft=draft, batch_size=batch, context=context, gamma=gamma, t_draft_total_s=seconds),)
+    batch, context, gamma, seconds = zip(*found, strict=True)
+    return (draft_steps(draft, batch_size=batch, context=context, gamma=gamma, t_draft_total_s=seconds),)
 
 
 def _seconds(cell: CellTimings, arm: str) -> float | None:
@@ -172,6 +183,7 @@ def calibration_entry(
     every = [steps for pair in rows for steps in pair]
     fitted = fit_efficiency(every, form)
     targets = sorted({group.machine.architecture.name.lower() for group in groups})
+    drafts = [steps for group in groups for steps in group.drafts]
     return CalibrationEntry(
         bandwidth_fraction=_digits(fitted.bandwidth_fraction),
         flops_fraction=_digits(fitted.flops_fraction),
@@ -186,7 +198,8 @@ def calibration_entry(
         tokens=_span([steps.tokens for steps in every]),
         same_target=next((found for by in AXES if (found := _error(rows, form, by)) is not None), None),
         other_target=_error(rows, form, "target"),
-        draft_error=_draft_error(groups, fitted),
+        draft_error=_digits(rms_error(drafts, fitted)) if drafts else None,
+        draft=_draft(drafts, fitted) if drafts else None,
         source=source,
         command=command,
     )
@@ -202,17 +215,25 @@ def _error(rows: Sequence[tuple[MeasuredSteps, MeasuredSteps]], form: Form, by: 
     return CalibrationError(held_out=found.held_out, **numbers)
 
 
-def _draft_error(groups: Sequence[MeasuredGroup], fitted: Efficiency) -> float | None:
-    """None where no draft's time is known."""
-    logs = []
-    for group in groups:
-        for one in group.drafts:
-            source = RooflineCosts(target=group.machine, draft=one.draft, efficiency=fitted)
-            gammas = np.unique(one.gamma)
-            chain_s = source.costs(one.batch_size, one.context, gammas).t_draft_total_s
-            own_s = chain_s[np.arange(one.gamma.size), np.searchsorted(gammas, one.gamma)]
-            logs.append(np.log(own_s / one.t_draft_total_s))
-    return _digits(float(np.sqrt((np.concatenate(logs) ** 2).mean()))) if logs else None
+def _draft(drafts: Sequence[MeasuredSteps], fitted: Efficiency) -> DraftCalibration | None:
+    """None where no fit of their own predicts drafts better than their targets' numbers do."""
+    found = fit_drafts(drafts, fitted)
+    if found is None:
+        return None
+    other = found.other_draft
+    return DraftCalibration(
+        launch_s=_digits(found.efficiency.launch_s),
+        token_s=_digits(found.efficiency.token_s),
+        steps=sum(steps.time_s.size for steps in drafts),
+        drafts=sorted({steps.deployment.architecture.name.lower() for steps in drafts}),
+        same_draft=_draft_error(found.same_draft),
+        other_draft=None if other is None else _draft_error(other),
+    )
+
+
+def _draft_error(error: HeldOutDraftError) -> DraftError:
+    numbers = {name: _digits(value) for name, value in vars(error).items() if name != "held_out"}
+    return DraftError.model_validate({"held_out": error.held_out.replace("target", "draft"), **numbers})
 
 
 def _overhead_s(groups: Sequence[MeasuredGroup]) -> float | None:

@@ -24,7 +24,7 @@ from specgauge.model.checks import FloatArray, IntArray, finite_or_none
 from specgauge.model.costs import RoundCosts
 from specgauge.model.decision import OPTIMISTIC, Decision, SpeedupEstimate, estimate_speedup
 from specgauge.model.roofline.deployment import Deployment, largest_batch
-from specgauge.model.roofline.step_time import step_parts_s, step_work
+from specgauge.model.roofline.step_time import Efficiency, step_parts_s, step_work
 from specgauge.model.schedule import break_even_batch_size, gamma_schedule, paying_ranges, sizes_between
 from specgauge.model.settings import Provenance
 from specgauge.model.speedup import round_times_s, speedups, within_limits
@@ -125,19 +125,23 @@ def _acceptance(acceptance: Acceptance) -> list[dict[str, Any]]:
 
 
 def _calibration(pair: PlannedPair, fitted: CalibrationEntry) -> dict[str, Any]:
-    known = fitted.model_dump(mode="json", exclude={"same_target", "other_target"})
-    return {**known, "error": None if pair.error is None else pair.error.model_dump(mode="json")}
+    known = fitted.model_dump(mode="json", exclude={"same_target", "other_target", "draft"})
+    draft: dict[str, Any] | None = None
+    if fitted.draft is not None and pair.draft_error is not None:
+        own = fitted.draft.model_dump(mode="json", exclude={"same_draft", "other_draft"})
+        draft = {**own, "error": pair.draft_error.model_dump(mode="json")}
+    return {**known, "draft": draft, "error": None if pair.error is None else pair.error.model_dump(mode="json")}
 
 
 def _points(plan: Plan, context: int, batch_sizes: Sequence[int]) -> list[dict[str, Any]]:
     """Every batch size at one context."""
     pair, gammas = plan.pair, plan.acceptance.gammas
-    sizes = np.array(batch_sizes)
+    sizes, own = np.array(batch_sizes), pair.draft_efficiency or pair.efficiency
     costs = pair.source().costs(sizes, context, gammas)
     parts = {
-        "decode": _parts(pair, pair.target, sizes, context, [1]),
-        "draft": None if pair.draft is None else _parts(pair, pair.draft, sizes, context, [1]),
-        "verify": _parts(pair, pair.target, sizes, context, gammas + 1),
+        "decode": _parts(pair.target, pair.efficiency, sizes, context, [1]),
+        "draft": None if pair.draft is None else _parts(pair.draft, own, sizes, context, [1]),
+        "verify": _parts(pair.target, pair.efficiency, sizes, context, gammas + 1),
     }
     return [_point(plan, context, size, costs.row(b), parts, b) for b, size in enumerate(batch_sizes)]
 
@@ -261,11 +265,11 @@ def _is_calibrated(pair: PlannedPair, batch_size: int, context: int, gamma: int)
 
 
 def _parts(
-    pair: PlannedPair, model: Deployment, sizes: IntArray, context: int, tokens: ArrayLike
+    model: Deployment, efficiency: Efficiency | None, sizes: IntArray, context: int, tokens: ArrayLike
 ) -> dict[str, FloatArray]:
     """Seconds of a step by what takes them, (B, T) at B batch sizes and T numbers of tokens."""
     work = step_work(model, batch_size=sizes[:, np.newaxis], context=context, tokens=tokens)
-    return step_parts_s(work, model, pair.efficiency)
+    return step_parts_s(work, model, efficiency)
 
 
 def _bound(seconds: dict[str, float]) -> dict[str, Any]:

@@ -223,7 +223,7 @@ ANSWERS = {
         "plan --target llama-3.1-70b --draft llama-3.2-1b --hardware h100-sxm --tensor-parallel 4 --dtype bfloat16 "
         "--alpha .78 --batch-size 1:256 --context 1k,8k,32k --gamma 1:8 --max-itl 40ms",
         "plan --target llama-2-7b --draft tinyllama-1.1b --hardware cpu-2-cores --dtype bfloat16 --alpha .2 --gamma 4",
-        "plan --target gpt-oss-120b --draft eagle3 --hardware b200-sxm --rates .8,.6,.4 --gamma 1:4 --kv-cache fp8",
+        "plan --target gpt-oss-120b --draft eagle3 --hardware b200-sxm --rates .8,.6,.4,.3 --gamma 1:4 --kv-cache fp8",
         "plan --target llama-2-7b --draft layers:8 --hardware l40 --alpha .8 --weights int4:128 --context 1k,2k,3k,4k,"
         "5k,6k --batch-size 1:16",
         "plan --target llama-2-7b --hardware a100-80gb-sxm --acceptance-lengths lengths.yaml --batch-size 1,64",
@@ -260,6 +260,7 @@ FILES = {
     "lama.csv": "target,gpu,batch_size,context,gamma,t_decode_s,t_verify_s\nLama,8xA100,32,1,2,0.1,0.1\n",
     "lengths.yaml": "deepseek-v3: {thinking_on: {1: 1.93, 2: 2.73, 3: 3.31}}\n",
     "two.yaml": "m: {chat: {1: 1.9}, code: {1: 1.8}}\n",
+    "falling.yaml": "m: {1: 1.8, 2: 2.4, 3: 2.3}\n",
     "percent.yaml": "m: {1: 93}\n",
     "broken.yaml": "m: {1: 1.9\n",
     "own.json": '{"model_type": "llama"}',
@@ -350,6 +351,8 @@ plan {PLAN} --survival-of runs/before
 plan --target llama-2-7b --hardware l40
 plan --target llama-2-7b --hardware l40 --survival-of runs/absent
 plan --target llama-2-7b --hardware l40 --acceptance-lengths lengths.yaml --gamma 1:5
+plan --target llama-2-7b --hardware l40 --rates .8,.6 --gamma 1:4
+plan --target llama-2-7b --hardware l40 --acceptance-lengths falling.yaml
 plan --target llama-2-7b --hardware l40 --acceptance-lengths two.yaml
 plan --target llama-2-7b --hardware l40 --acceptance-lengths two.yaml --acceptance-table m/caht
 plan --target llama-2-7b --hardware l40 --acceptance-lengths percent.yaml

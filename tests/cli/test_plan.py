@@ -174,6 +174,34 @@ def test_only_what_was_measured_can_be_calibrated(name: str, launch_of: str | No
         calibrated_entry(read_groups(TABLE, aliases={}), name, source="s", command="c", launch_of=launch_of)
 
 
+def test_only_an_entry_of_the_same_machine_is_replaced(command: Run) -> None:
+    fit = ("plan", "--calibrate", str(TABLE), "--hardware", "h100-sxm", "--out", "mine.yaml")
+    out = Path("mine.yaml")
+    shipped = load_hardware("h100-sxm")
+    own = shipped.model_copy(update={"calibration": None}).to_yaml()
+    kept = {
+        "another machine": load_hardware("l40").to_yaml(),
+        "other peaks": own.replace("3350000000000", "3000000000000"),
+        "notes of one's own": f"# mine\n{own}",
+        "no entry": "todo: [buy milk]\n",
+    }
+    assert kept["other peaks"] != own
+    for what, text in kept.items():
+        out.write_text(text, encoding="utf-8")
+        code, told, err = command(*fit)
+        assert (code, told, out.read_text(encoding="utf-8")) == (2, "", text), what
+        assert err == (
+            "specgauge: mine.yaml: expected a new file, or one that specgauge wrote for h100-sxm with the same peaks, "
+            "got another, which is kept; name a new file, or move that one\n"
+        )
+    for text in (own, shipped.to_yaml()):
+        out.write_text(text, encoding="utf-8")
+        assert command(*fit)[0] == 0
+        written = load_hardware("mine.yaml").calibration
+        assert written is not None
+        assert written.command == f"specgauge plan --calibrate {TABLE} --hardware h100-sxm"
+
+
 def test_a_run_is_calibrated_and_its_entry_planned_with(document: Document, command: Run) -> None:
     build_run(Path("run"), Shape(alphas={"greedy": 0.8}, batch_sizes=(1, 2, 4), contexts=(64, 128), gammas=(1, 2, 3)))
     fit = ("plan", "--calibrate", "run", "--hardware", "cpu-2-cores")
@@ -185,6 +213,9 @@ def test_a_run_is_calibrated_and_its_entry_planned_with(document: Document, comm
     assert (fitted.source, fitted.command) == ("run", "specgauge plan --calibrate run --hardware cpu-2-cores")
     assert (fitted.batch_sizes, fitted.contexts, fitted.tokens) == ([1, 4], [64, 128], [1, 4])
     assert fitted.draft_error is not None
+    assert fitted.draft is not None  # the run's draft takes what no roofline of a CPU says
+    assert (fitted.draft.drafts, fitted.draft.same_draft.held_out) == (["embedded draft"], "batch_size")
+    assert fitted.draft.same_draft.rms < fitted.draft_error
     recorded = ("--survival-of", "run", "--gamma", "1:2")
     shape = ("--target", "smollm2-135m", "--hardware", "mine.yaml", "--dtype", "float32")
     found = document("plan", *shape, *recorded, "--batch-size", "1", "--context", "64")
@@ -207,7 +238,7 @@ def test_acceptance_lengths_are_tokens_a_round(document: Document, command: Run)
     assert (code, out) == (2, "")
     assert err == (
         "specgauge: lengths.yaml: acceptance lengths of deepseek-v3/thinking_on are for gamma 1, 2, 3: expected no "
-        "other in --gamma, got 4\n"
+        "other in --gamma, got 4; add it to the table, or leave it out (--gamma 1,2,3)\n"
     )
 
 

@@ -27,6 +27,7 @@ from specgauge.configs.hardware import (
     load_hardware,
     load_shape,
 )
+from specgauge.configs.yaml_reader import config_text
 from specgauge.model.roofline.architecture import architecture_from_config
 from specgauge.model.roofline.calibration import (
     FORMS,
@@ -34,6 +35,7 @@ from specgauge.model.roofline.calibration import (
     Axis,
     Calibration,
     Comparison,
+    MeasuredSteps,
     compare,
     cross_validate,
     impossible_pairs,
@@ -44,10 +46,10 @@ from specgauge.model.roofline.deployment import Deployment
 from specgauge.model.roofline.step_time import step_time_s
 from specgauge.sweeps.foretell.calibration import (
     PARTS,
-    MeasuredDrafts,
     MeasuredGroup,
     Rounds,
     calibration_entry,
+    draft_steps,
     groups_of_run,
 )
 from specgauge.sweeps.foretell.machine import Dtypes, deployment, windowed
@@ -146,31 +148,35 @@ def _group(
         )
         for part in PARTS
     }
-    drafts = tuple(_drafts(name, rows, machine, aliases, draft_window) for name in _draft_names(rows, aliases))
+    timed = _draft_rows(rows, aliases)
+    drafts = tuple(_drafts(name, own, machine, aliases, draft_window) for name, own in timed.items())
     return MeasuredGroup(target=target, gpu=gpu, rows=len(rows), steps=steps, rounds=_rounds(rows), drafts=drafts)
 
 
-def _draft_names(rows: Sequence[MeasuredRow], aliases: Mapping[str, str]) -> list[str]:
-    """Drafts of a known shape whose times all stand in the table."""
-    names = dict.fromkeys(row.draft for row in rows if row.draft)
-    timed = [name for name in names if all(row.t_draft_total_s for row in rows if row.draft == name)]
-    return [name for name in timed if "self" in name or name in aliases or _nearest_shape(name) is not None]
+def _draft_rows(rows: Sequence[MeasuredRow], aliases: Mapping[str, str]) -> dict[str, list[MeasuredRow]]:
+    """Rows with the time of a draft of known shape, by its name."""
+    timed: dict[str, list[MeasuredRow]] = {}
+    for row in rows:
+        if row.draft and row.gamma and row.t_draft_total_s:
+            timed.setdefault(row.draft, []).append(row)
+    known = [name for name in timed if "self" in name or name in aliases or _nearest_shape(name) is not None]
+    return {name: timed[name] for name in known}
 
 
 def _drafts(
-    name: str, rows: Sequence[MeasuredRow], target: Deployment, aliases: Mapping[str, str], window: int | None
-) -> MeasuredDrafts:
-    draft, own = target, [row for row in rows if row.draft == name]
+    name: str, own: Sequence[MeasuredRow], target: Deployment, aliases: Mapping[str, str], window: int | None
+) -> MeasuredSteps:
+    draft = target
     if name in aliases or "self" not in name:
         shape = aliases.get(name) or _nearest_shape(name) or name
         architecture = architecture_from_config(load_shape(shape), name=Path(shape).name)
         draft = replace(target, architecture=architecture)
-    return MeasuredDrafts(
-        draft=draft if window is None else windowed(draft, window),
-        batch_size=np.array([row.batch_size for row in own]),
-        context=np.array([row.context for row in own]),
-        gamma=np.array([row.gamma for row in own]),
-        t_draft_total_s=np.array([row.t_draft_total_s for row in own]),
+    return draft_steps(
+        draft if window is None else windowed(draft, window),
+        batch_size=[row.batch_size for row in own],
+        context=[row.context for row in own],
+        gamma=[row.gamma for row in own],
+        t_draft_total_s=np.array([row.t_draft_total_s for row in own], dtype=np.float64),
     )
 
 
@@ -237,14 +243,29 @@ def calibrated_entry(
 
 
 def write_entry(entry: HardwareEntry, out: Path) -> None:
-    """The entry's file, which `--hardware FILE` takes.
+    """The entry's file, which `--hardware FILE` takes; one that was so written for the same machine is replaced.
 
     Raises:
-        ValueError: `out` is no file, in no folder, or holds what a run measured.
+        ValueError: `out` is no file, in no folder, holds what a run measured, or is a file of another kind.
         StorageError: the disk refused the write.
     """
     check_written(out, "mine.yaml")
+    if out.exists() and not _is_entry_of(entry, out):
+        raise ValueError(
+            f"{out}: expected a new file, or one that specgauge wrote for {entry.name} with the same peaks, got "
+            "another, which is kept; name a new file, or move that one"
+        )
     write_text_atomically(out, entry.to_yaml())
+
+
+def _is_entry_of(entry: HardwareEntry, path: Path) -> bool:
+    """Whether the file is, to the byte, what this program writes for the machine, calibration aside."""
+    try:
+        there, text = load_hardware(path), config_text(path)
+    except ValueError:
+        return False
+    plain = {"calibration": None}
+    return there.to_yaml() == text and there.model_copy(update=plain) == entry.model_copy(update=plain)
 
 
 def entries_text(entries: Sequence[HardwareEntry]) -> str:
@@ -264,17 +285,37 @@ def entries_text(entries: Sequence[HardwareEntry]) -> str:
                 _fraction("flops_fraction", fitted),
                 f"{fitted.launch_s * 1e6:.0f} µs",
                 epsilon,
-                None if fitted.draft_error is None else f"{fitted.draft_error:.1%}",
             ]
         )
-    headings = ["device", "steps", "same target", "another", "bandwidth", "FLOPs", "launch", "epsilon", "drafts"]
+    headings = ["device", "steps", "same target", "another", "bandwidth", "FLOPs", "launch", "epsilon"]
     head = "all rows of a device together; error on what was left out: mean (worst)"
     lines = [head, text_table(headings, rows)]
     if any("*" in str(row) for row in rows):
         lines.append("* at the peak, or hardly told by these steps")
-    if any(row[-1] is not None for row in rows):
-        lines.append("drafts: C(gamma) as the draft's shape foretells it against the measured one; not fitted")
-    return "\n".join(lines)
+    return "\n".join([*lines, *_drafts_text(entries)])
+
+
+def _drafts_text(entries: Sequence[HardwareEntry]) -> list[str]:
+    """What drafts take beyond their targets' numbers, the errors on times left out first."""
+    rows: list[list[object]] = []
+    for entry in entries:
+        fitted = entry.calibration
+        if fitted is None or fitted.draft_error is None:
+            continue
+        own, plain = fitted.draft, f"{fitted.draft_error:.1%}"
+        if own is None:
+            rows.append([entry.name, None, None, None, plain, None, None])
+            continue
+        errors = [None if one is None else f"{one.rms:.1%}" for one in (own.same_draft, own.other_draft)]
+        costs = (f"{own.launch_s * 1e6:.0f} µs", f"{own.token_s * 1e6:.1f} µs")
+        rows.append([entry.name, own.steps, *errors, plain, *costs])
+    if not rows:
+        return []
+    headings = ["device", "steps", "same draft", "another", "as the target", "launch", "a token"]
+    lines = ["", "drafts, C(gamma); root mean square error on what was left out", text_table(headings, rows)]
+    if any(row[1] is None for row in rows):
+        lines.append("without numbers of their own: times too few, or no fit predicts those left out better")
+    return lines
 
 
 def _error_text(error: CalibrationError | None) -> str | None:

@@ -358,9 +358,9 @@ def _calibrate(
     command += "" if launch_of is None else f" --launch-of {launch_of}"
     command += "" if fit.draft_window is None else f" --draft-window {fit.draft_window}"
     entry = calibrated_entry(groups, hardware, source=fit.source or str(path), command=command, launch_of=launch_of)
-    print(entries_text([entry]))
     if fit.out is not None:
         write_entry(entry, fit.out)
+    print(entries_text([entry]))
 
 
 def explain(

@@ -34,8 +34,11 @@ def test_a_table_without_a_model_has_the_files_name(tmp_path: Path) -> None:
 
 def test_a_table_that_is_shorter_than_gamma_says_so(tmp_path: Path) -> None:
     found = read_acceptance_lengths(write(tmp_path, "m: {1: 1.5, 2: 1.8}"))
-    with pytest.raises(ValueError, match=r"of m are for gamma 1, 2: expected no other in --gamma, got 5$"):
+    with pytest.raises(
+        ValueError, match=r"of m are for gamma 1, 2: expected no other in --gamma, got 5; add it to"
+    ) as one:
         found.profile([1, 5])
+    assert str(one.value).endswith("or leave it out (--gamma 1,2)")
 
 
 BOMB = "\n".join(
@@ -56,6 +59,10 @@ BOMB = "\n".join(
         ("m: {1: 0.9}", "gamma 1: expected tokens a round, the bonus included, from 1 to 2, got 0.9"),
         ("m: {1: 2.1}", "gamma 1: expected tokens a round, the bonus included, from 1 to 2, got 2.1"),
         ("m: {1: .nan}", "gamma 1: expected tokens a round, the bonus included, from 1 to 2, got "),
+        (
+            "m: {4: 2.5, 2: 2.7, 1: 1.7}",
+            "m, gamma 4: expected 2.7 to 4.7 tokens a round, after 2.7 at gamma 2 .*, got 2.5",
+        ),
         ("m: {1: high}", "gamma 1: expected tokens a round, the bonus included, from 1 to 2, got 'high'"),
         (
             "m: {1: 1.9, 2: 2.5, 4: 2.1}",

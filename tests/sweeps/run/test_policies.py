@@ -15,7 +15,7 @@ from specgauge.model.policies.policy import FixedPolicy
 from specgauge.model.policies.stopping import SvipPolicy
 from specgauge.sweeps.analysis.settings import NO_ACCEPTANCE
 from specgauge.sweeps.run import runner
-from specgauge.sweeps.run.validation import FEW_PROMPTS, NO_COSTS, PolicyTuner
+from specgauge.sweeps.run.policy_tuner import FEW_PROMPTS, NO_COSTS, PolicyTuner
 from specgauge.sweeps.store.rundir import Run
 from specgauge.sweeps.store.schema import ValidationRow
 from specgauge.sweeps.store.tables import read_tuned

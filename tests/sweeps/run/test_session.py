@@ -312,20 +312,20 @@ def test_where_time_is_short_acceptance_is_recorded_of_fewer_prompts_and_the_nex
 
 
 def test_timing_leaves_most_of_the_seconds_to_decoding(tmp_path: Path, bench: FakeBench) -> None:
-    """Timing would take 132 s of 100, decoding 24."""
+    """Timing would take 1320 s of 1000, decoding 240."""
     config = made.config(grid=GRID, validate={"gamma": 2, "prompts": 2, "max_new_tokens": 6})
-    deadline = Deadline(100.0, now=lambda: float(len(bench.measured) + len(bench.decoded)))
+    deadline = Deadline(1000.0, now=lambda: 10.0 * (len(bench.measured) + len(bench.decoded)))
     outcome = bench.measure_pair(tmp_path / "run", config, deadline=deadline)
     assert (len(bench.measured), outcome.left_out) == (40, ["blocks of timing"])
     assert len(bench.decoded) == 4 * (2 + 2 + 1 + 1)
 
 
 def test_decoding_stops_between_blocks(tmp_path: Path, bench: FakeBench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two prompts are two blocks at batch size 1 and one at 2; a block takes 4 s, there are 9 for two of them."""
+    """Two prompts are two blocks at batch size 1 and one at 2; a block takes 40 s, there are 90 for two of them."""
     monkeypatch.setattr("specgauge.sweeps.run.pair.TIMING_SHARE", 1.0)
     config = made.config(grid=GRID, validate={"gamma": 2, "prompts": 2, "max_new_tokens": 6, "max_seconds": None})
     timing_s = 4 * ARMS * 3
-    deadline = Deadline(timing_s + 9.0, now=lambda: float(len(bench.measured) + len(bench.decoded)))
+    deadline = Deadline(10 * timing_s + 90.0, now=lambda: 10.0 * (len(bench.measured) + len(bench.decoded)))
     outcome = bench.measure_pair(tmp_path / "run", config, deadline=deadline)
     assert len(bench.decoded) == 2 * 4
     assert outcome.left_out == ["4 of 6 blocks of decoding end to end (most of greedy, batch size 1, context 65)"]
