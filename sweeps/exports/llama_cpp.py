@@ -3,7 +3,7 @@
 `--draft-max` and its like were replaced by `--spec-draft-n-max` in April 2026 (pull request 22397): b8953 has the old
 names, b8962 the new ones, and refuses the old. Drafts that are drawn, `--spec-draft-sampling probabilistic`, are there
 from b11368 on; the default is greedy, accepted where the target's own draw is the same token. A draft model is taken as
-a plain one unless `--spec-type` says that it is an EAGLE3 head. The flags were given to the parser of b11549.
+a plain one unless `--spec-type` says that it is an EAGLE3 head. The parser of b11549 takes all of these.
 """
 
 from __future__ import annotations
