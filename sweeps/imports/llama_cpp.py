@@ -17,9 +17,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from specgauge.configs.fields import LARGEST_GAMMA
+from specgauge.configs.prometheus import Between
 from specgauge.sweeps.imports.engine_run import Counted, EngineRun, Given, Imported, checked_gamma, located
 from specgauge.sweeps.imports.files import Record, json_records
-from specgauge.sweeps.imports.prometheus import Between, betweens_of
+from specgauge.sweeps.imports.prometheus import betweens_of
 from specgauge.sweeps.imports.requests import Request, runs_of
 from specgauge.sweeps.store.schema import WarningRow
 

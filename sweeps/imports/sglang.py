@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from specgauge.configs.prometheus import Between
 from specgauge.sweeps.imports.engine_run import (
     Counted,
     EngineRun,
@@ -24,7 +25,7 @@ from specgauge.sweeps.imports.engine_run import (
     located,
 )
 from specgauge.sweeps.imports.files import Record, json_records
-from specgauge.sweeps.imports.prometheus import Between, betweens_of
+from specgauge.sweeps.imports.prometheus import betweens_of
 from specgauge.sweeps.imports.requests import Request, check_histogram, decode_time_s, histogram_of, runs_of
 from specgauge.sweeps.store.schema import WarningRow
 
