@@ -154,7 +154,8 @@ class GammaScheduler(Scheduler):
     def __new__(cls, vllm_config: Any, *_: Any, **__: Any) -> GammaScheduler:
         """Of the class that fits the engine's own choice: with asynchronous scheduling, or without."""
         is_async = bool(getattr(vllm_config.scheduler_config, "async_scheduling", False))
-        return super().__new__(AsyncGammaScheduler if is_async and cls is GammaScheduler else cls)
+        made: GammaScheduler = super().__new__(AsyncGammaScheduler if is_async and cls is GammaScheduler else cls)
+        return made
 
     def __init__(self, vllm_config: Any, *arguments: Any, **named: Any) -> None:
         super().__init__(vllm_config, *arguments, **named)
@@ -219,7 +220,8 @@ class GammaScheduler(Scheduler):
         except (OSError, RefusedError) as error:
             self._gamma_write({"error": str(error)})
             return
-        self.dynamic_sd_lookup = lookup_of(ranges, len(self.dynamic_sd_lookup))
+        size = len(self.dynamic_sd_lookup)
+        self.dynamic_sd_lookup: list[int] = lookup_of(ranges, size)
         self._gamma_serial = serial
 
     def schedule(self, *arguments: Any, **named: Any) -> Any:

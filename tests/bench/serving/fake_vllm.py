@@ -96,7 +96,10 @@ def config_of(
 
 def scheduler_module(*, without: str | None = None) -> Any:
     """Our scheduler module, loaded beside this engine; ``without`` is a module that this vLLM does not have."""
-    homes = {"async_scheduler": {"AsyncScheduler": AsyncScheduler}, "scheduler": {"Scheduler": Scheduler}}
+    homes: dict[str, dict[str, type]] = {
+        "async_scheduler": {"AsyncScheduler": AsyncScheduler},
+        "scheduler": {"Scheduler": Scheduler},
+    }
     homes["output"] = {"SchedulerOutput": SchedulerOutput}
     made = {name: ModuleType(name) for name in ("vllm", "vllm.v1", "vllm.v1.core", "vllm.v1.core.sched")}
     made["vllm"].__dict__["__version__"] = VERSION

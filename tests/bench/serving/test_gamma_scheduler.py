@@ -34,7 +34,12 @@ def test_a_gamma_is_proposed_at_once_and_verified_a_step_later(live: LiveGamma, 
     for name in "ab":
         scheduler.add_request(Request(name))
     gammas = {0: 4, 2: 0, 4: 2}
-    Engine(scheduler, depth=depth).run(7, before=lambda step: live.set(gammas[step]) if step in gammas else None)
+
+    def before(step: int) -> None:
+        if step in gammas:
+            live.set(gammas[step])
+
+    Engine(scheduler, depth=depth).run(7, before)
     assert steps_of(live) == [
         (4, 2, ()),
         (4, 0, ((4, 2, 2),)),

@@ -115,7 +115,16 @@ def test_steps_are_read_as_they_come_and_a_new_start_begins_anew(tmp_path: Path)
     assert live.steps() == []
     header = {"format": 1, "vllm": "0.32.0", "largest_gamma": 4, "planned_gammas": [0, 4], "is_async": True}
     header |= {"method": "eagle3", "model_runner": 2, "pipeline": 1, "max_num_seqs": 8}
-    step = {"step": 0, "serial": 1, "gamma": 2, "t": 1.0, "done": 2.0, "rows": 1, "tokens": 3, "running": 1}
+    step: dict[str, object] = {
+        "step": 0,
+        "serial": 1,
+        "gamma": 2,
+        "t": 1.0,
+        "done": 2.0,
+        "rows": 1,
+        "tokens": 3,
+        "running": 1,
+    }
     step |= {"waiting": 0, "preempted": 0, "prompts": 0, "rounds": [[2, 1, 1]], "graph": ["FULL", 8]}
     text = json.dumps(header) + "\n" + json.dumps(step) + "\n"
     write_as(path, text + json.dumps(step)[:20])
