@@ -100,6 +100,10 @@ class PairPrompts:
         first = lengths.index(context) * count if context in lengths else 0
         return list(range(first, first + count)), prompts_of_length(self._as_written, context)
 
+    def category_of(self, number: int) -> str | None:
+        """The category of a prompt, by its number; None where it has none."""
+        return self.prompts[number % len(self.prompts)].category if self.prompts else None
+
     def _keep(self, encoded: Sequence[Sequence[int]]) -> None:
         """Write text and token ids, one strict-JSON line a prompt; other pairs' lines stay."""
         kept = prompt_rows(self.run.path)

@@ -11,8 +11,9 @@ A block is not begun where the seconds of the pair, or those of `validate`, shou
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,9 @@ import numpy as np
 from specgauge.configs.schema import check_context
 from specgauge.model.arms import DIFFERS, GENERATE, adaptive_arm
 from specgauge.model.sampling import chain_name
+from specgauge.model.settings import Setting
 from specgauge.sweeps.analysis.left_out import NEIGHBOURS, VALIDATION_SECONDS
+from specgauge.sweeps.analysis.settings import RunSetting, run_settings
 from specgauge.sweeps.plan import decoded_points, decoded_tokens, settings_of
 from specgauge.sweeps.run.budget import BlockPace, Deadline
 from specgauge.sweeps.run.decoded_cells import (
@@ -29,6 +32,7 @@ from specgauge.sweeps.run.decoded_cells import (
     Batch,
     ValidationCell,
     batches,
+    spread_by_acceptance,
     validation_cells,
     within_seconds,
 )
@@ -84,6 +88,7 @@ class Validation:
         self._tuner: PolicyTuner | None = None
         self._benches: dict[DecodedKey, _Bench] = {}
         self._reasons = session.outcome.validation_reasons
+        self._settings: dict[Setting, RunSetting] = {}
         self._pace = BlockPace()
         self._warming_s: list[float] = []
         """What warming up took, of each cell decoded."""
@@ -110,6 +115,7 @@ class Validation:
             StorageError: the disk refused a write.
         """
         pair, path = self._session.pair.name, self._session.run.path
+        self._settings = {setting.key: setting for setting in run_settings(Run.open(path), {}, pairs=[pair])}
         if self._asked.policies is not None:
             prompts = len(self._session.prompts)
             self._tuner = PolicyTuner(Run.open(path), pair, self._asked.policies, prompts)
@@ -284,12 +290,23 @@ class Validation:
 
     def _batches(self, cell: ValidationCell) -> list[Batch]:
         """The batches of every block."""
-        numbers, rows = self._session.prompts.at(cell.key.start_context)
+        numbers, rows = self._in_order(cell.key)
         limit = len(rows) if self._asked.prompts is None else min(self._asked.prompts, len(rows))
-        half_of_row = [0] * limit
-        if self._tuner is not None:
-            half_of_row = [half_of(number, self._tuner.prompts) for number in numbers[:limit]]
+        half_of_row = [self._half_of(number) for number in numbers[:limit]]
         return batches(numbers, rows, half_of_row, batch_size=cell.key.batch_size, repetitions=self._asked.repetitions)
+
+    def _half_of(self, number: int) -> int:
+        """The half of a prompt whose policies are tuned on the other one; 0 where none are."""
+        return 0 if self._tuner is None else half_of(number, self._tuner.prompts)
+
+    def _in_order(self, key: DecodedKey) -> tuple[list[int], list[list[int]]]:
+        """Numbers and ids of the prompts of a cell, in the order decoded."""
+        numbers, rows = self._session.prompts.at(key.start_context)
+        setting = self._settings.get(Setting(**{one.name: getattr(key, one.name) for one in fields(Setting)}))
+        per_round = {} if setting is None else setting.tokens_per_round_by_prompt(key.start_context)
+        groups = [(self._session.prompts.category_of(number), self._half_of(number)) for number in numbers]
+        order = spread_by_acceptance(groups, [per_round.get(number, math.nan) for number in numbers])
+        return [numbers[index] for index in order], [rows[index] for index in order]
 
     def _block(self, loaded: LoadedPair, log: DecodedLog, cell: ValidationCell, block: int, batch: Batch) -> None:
         """One batch of prompts under the arms of its block, kept when all are done."""
