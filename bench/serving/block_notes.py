@@ -83,6 +83,17 @@ def _of_counters(block: LoadBlock, where: str) -> Iterator[Note]:
             remedy="start it with its metrics (SGLang --enable-metrics, llama-server --metrics), or give metrics_url",
         )
         return
+    if block.gamma and (counts.drafted == 0 or counts.accepted == 0):
+        did, code = (
+            ("accepted none of its drafts", "nothing_accepted")
+            if counts.drafted
+            else ("drafted nothing", "nothing_drafted")
+        )
+        yield Note(
+            code=code,
+            message=f"{where}: the server {did}",
+            remedy="look whether the server was started with a draft, and, where lookups draft, at the texts",
+        )
     if counts.preemptions:
         yield Note(
             code="preempted",
