@@ -35,7 +35,8 @@ class Served:
     """What an engine serves, and how it drafts.
 
     ``longest`` and ``shortest`` are the tokens that prompt lookup (``ngram``) matches; ``slots`` the requests that the
-    server must hold at once, where it has to be told (llama.cpp); ``options`` words added to the command.
+    server must hold at once, where it has to be told (llama.cpp); ``schedule`` ranges [first, last, γ] of batch sizes,
+    which vLLM follows; ``options`` words added to the command.
     """
 
     kind: str
@@ -45,6 +46,7 @@ class Served:
     longest: int = 3
     shortest: int = 1
     slots: int = 1
+    schedule: tuple[tuple[int, int, int], ...] = ()
     options: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -130,13 +132,16 @@ def speculation(served: Served, gamma: int, folder: Path) -> tuple[tuple[str, ..
 
 
 def vllm_config(served: Served, gamma: int) -> dict[str, Any]:
-    """vLLM's `--speculative-config` for γ drafts, γ ≥ 1."""
+    """vLLM's `--speculative-config` for γ drafts, γ ≥ 1; the largest of the schedule, where there is one."""
     found: dict[str, Any] = {"method": served.method}
     if served.method == "ngram":
         found |= {"prompt_lookup_max": served.longest, "prompt_lookup_min": served.shortest}
     if served.draft is not None and served.method != "ngram":
         found["model"] = served.draft
-    return {**found, "num_speculative_tokens": gamma}
+    found["num_speculative_tokens"] = gamma
+    if served.schedule:
+        found["num_speculative_tokens_per_batch_size"] = [list(step) for step in served.schedule]
+    return found
 
 
 def _sglang(served: Served, gamma: int) -> tuple[str, ...]:

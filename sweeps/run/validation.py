@@ -164,14 +164,14 @@ class Validation:
         self, cells: Sequence[ValidationCell], blocks: Mapping[DecodedKey, Sequence[Batch]]
     ) -> float | None:
         """What the blocks left out should take, by those decoded, with the warming up; None where nothing tells."""
-        total_s, warming_s = 0.0, max(self._warming_s, default=0.0)
+        paces_s: dict[str, float] = {}
         for cell in cells:
-            last = len(blocks[cell.key]) - 1
-            pace_s = self._pace.expected_s(cell.key, self._block_s(cell, last))
-            if (left := self._left_out.get(cell.label, 0)) and not pace_s:
-                return None
-            total_s += left * pace_s + (warming_s if left else 0.0)
-        return total_s
+            block_s = self._block_s(cell, len(blocks[cell.key]) - 1)
+            paces_s[cell.label] = self._pace.expected_s(cell.key, block_s) or block_s or 0.0
+        longest_s, warming_s = max(paces_s.values(), default=0.0), max(self._warming_s, default=0.0)
+        if longest_s == 0.0:
+            return None
+        return sum(left * (paces_s.get(label) or longest_s) + warming_s for label, left in self._left_out.items())
 
     def _within_seconds(
         self,

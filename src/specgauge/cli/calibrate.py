@@ -1,7 +1,7 @@
 """`specgauge plan --calibrate`: how well a roofline fitted to measured times predicts those left out, and the fit.
 
 A table of measured times (columns of `MeasuredRow`) or a run directory is fitted and cross-validated for each target
-and machine, beside a plain line in (1, B, B·s); all rows of one device together become the calibration of its entry.
+and machine, beside a + b · batch + c · batch · context; all rows of one device together become the calibration of its entry.
 """
 
 from __future__ import annotations
@@ -363,7 +363,8 @@ def _comparison_text(group: MeasuredGroup, comparison: Comparison) -> str:
         rows += [[f"  {by} {value}", *(f"{errors[value]:.2%}" for errors in by_value)] for value in sorted(by_value[0])]
     lines = [
         f"{group.target} on {group.gpu}, {group.rows} rows; {by} held out, absolute relative error: mean (worst)",
-        text_table(["", "line in (1, B, B·s)", "roofline, same rows", "roofline, both parts"], rows),
+        text_table(["", "plain line", "roofline, same rows", "roofline, both parts"], rows),
+        "plain line: a + b · batch + c · batch · context, blind to model and machine",
         f"fitted on all: {fitted_text(comparison.calibration)}",
     ]
     return "\n".join([*lines, *_misses(comparison)])
@@ -402,7 +403,7 @@ def _misses(comparison: Comparison) -> list[str]:
             )
         line, roofline = comparison.line[part].by_value(), held.by_value()
         lines += [
-            f"the line is nearer for {symbol} at {held.by} {value}: {line[value]:.2%} against {roofline[value]:.2%}"
+            f"the plain line is nearer for {symbol} at {held.by} {value}: {line[value]:.2%} against {roofline[value]:.2%}"
             for value in sorted(roofline)
             if roofline[value] > line[value]
         ]
@@ -413,7 +414,7 @@ def _misses(comparison: Comparison) -> list[str]:
             f"{peak / 1e12:.2f}"
             for first, second, rate in impossible_pairs(steps)
         ]
-    return lines or [f"no row misses by over {MISS:.0%}, and the line is nowhere nearer"]
+    return lines or [f"no row misses by over {MISS:.0%}, and the plain line is nowhere nearer"]
 
 
 def _forms_text(groups: Sequence[MeasuredGroup], *, by: Axis) -> str:

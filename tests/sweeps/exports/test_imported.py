@@ -130,7 +130,8 @@ def test_every_form_does_without_the_split_of_a_round(run: Run, name: str, form:
 def test_it_says_where_the_numbers_come_from(run: Run) -> None:
     found = export_settings(run, "sglang")
     engine = {"vllm-bench": "vllm", "sglang-bench": "sglang"}[run.environment["format"]]
-    assert f"imported ({run.environment['format']}) from {engine}: pair " in found.header
+    day = max(line.at[:10] for line in run.journal() if line.at)
+    assert f"imported {day} ({run.environment['format']}) from {engine}: pair " in found.header
     assert "drawn drafts" not in found.header
     assert "optimistic" not in found.header
     assert "--speculative-draft-model-path DRAFT" in found.content
