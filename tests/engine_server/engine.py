@@ -164,7 +164,7 @@ class Engine:
                     self._give(one, 1, now)
             if self.settings.lag_s:
                 shown = {**self.counters}
-                asyncio.get_running_loop().call_later(self.settings.lag_s, lambda seen=shown: self._show(seen))
+                asyncio.get_running_loop().call_later(self.settings.lag_s, self._show, shown)
 
     def _show(self, counters: dict[str, float]) -> None:
         self._shown = counters
