@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -200,23 +201,25 @@ def load_hardware(source: str | Path) -> HardwareEntry:
     return entry
 
 
-def load_shape(source: str | Path) -> dict[str, Any]:
+def load_shape(source: str | Path, *, what: str = "model shape", kinds: Sequence[str] = ()) -> dict[str, Any]:
     """Fields of a config.json: a shipped shape by name, a JSON file, a folder that holds a config.json, or the id of a
-    model whose config.json is in the local hub cache; nothing is downloaded.
+    model whose config.json is in the local hub cache; nothing is downloaded.  kinds: what else could have been given
+    in its place, for the message about an unknown name.
 
     Raises:
         ConfigError: an unknown name (and the nearest), or a file that is not a JSON mapping.
     """
-    path = _cached(source) or _find(source, SHAPES, "model shape")
+    path = _cached(source) or _find(source, SHAPES, what, kinds)
     if path.is_dir():
-        path = _find(path / "config.json", SHAPES, "model shape")
+        path = _find(path / "config.json", SHAPES, what)
     text = config_text(path)
     try:
         value = json.loads(text)
     except json.JSONDecodeError as error:
         raise ConfigError(f"{path}:{error.lineno}: not valid JSON: {error.msg}") from error
-    except (ValueError, RecursionError) as error:  # a number of thousands of digits, or as many brackets
-        raise ConfigError(f"{path}: expected the mapping of a transformers config.json, got {error}") from error
+    except (ValueError, RecursionError) as error:
+        found = "a number of thousands of digits" if isinstance(error, ValueError) else "one nested too deep"
+        raise ConfigError(f"{path}: expected the mapping of a transformers config.json, got {found}") from error
     if not isinstance(value, dict):
         raise ConfigError(f"{path}: expected the mapping of a transformers config.json, got {shown(value)}")
     return value
@@ -243,12 +246,14 @@ def _cached(source: str | Path) -> Path | None:
     )
 
 
-def _find(source: str | Path, shipped: dict[str, Path], what: str) -> Path:
+def _find(source: str | Path, shipped: dict[str, Path], what: str, kinds: Sequence[str] = ()) -> Path:
     """The file of a shipped name, in upper or lower case, or the path given."""
     name = str(source)
     if name.lower() in shipped:
         return shipped[name.lower()]
     if name and Path(name).exists():
         return Path(name)
-    hint = did_you_mean(name, shipped)
-    raise ConfigError(f"{what}: expected a file that exists, or {', '.join(shipped)}, got {name!r}{hint}")
+    named = [*kinds, *shipped]
+    raise ConfigError(
+        f"{what}: expected a file that exists, or {', '.join(named)}, got {name!r}{did_you_mean(name, named)}"
+    )

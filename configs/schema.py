@@ -308,8 +308,8 @@ class Config(Section):
     """How the forwards of a round run: as torch runs them, through torch.compile, or as captured CUDA graphs. Several
     make a variant of every pair each."""
     threads: Annotated[Annotated[Threads, one_of("threads")] | None, null_means("what is faster here")] = None
-    """Torch's threads within one operation on the CPU; null takes what a small forward is fastest with, and records it.
-    Several make a variant of every pair each."""
+    """Torch's threads within one operation on the CPU; null takes the fewest that a small forward is about as fast
+    with as with any, and records them. Several make a variant of every pair each."""
     seed: Annotated[int, Field(ge=0, le=LARGEST_SEED)] = 0
     """Every random number of a run follows from it."""
     acceptance: AcceptanceConfig = AcceptanceConfig()

@@ -12,7 +12,8 @@ Prediction and measurement are two estimates of one number, with variances v_p a
 differ by beyond those is a variance of either, tau^2 = max(0, (d^2 - v_p - v_m) / 2) (DerSimonian & Laird, Controlled
 Clinical Trials 7 (1986), 177, for two studies), so that two figures that contradict each other leave little certain.
 A gamma that was not decoded moves with the nearest one that was: what a model gets wrong, it gets wrong for both.
-Both rest on the same prompts and machine, so that the combined interval is that of estimates that err together.
+Both rest on the same prompts and machine.  What they share is in the variance of each, so that their covariance is at
+most the smaller one, which the combined interval takes it to be.
 
 Each replicate draws the prompts once for all gammas (and rules, and cells) and the cell's blocks once for all arms
 (`specgauge.model.stats.bootstrap`).  Without a measured epsilon the prediction is optimistic.
@@ -165,12 +166,15 @@ def estimate_speedup(
     Raises:
         ValueError: a batch size below 1, a limit that is not above 0, a round that takes no time, or an unknown S.
     """
-    t_round_s = np.atleast_2d(round_times_s(costs, acceptance, batch_size=batch_size))[0]
+    allowed = None
+    if max_itl_s is not None:
+        t_round_s = np.atleast_2d(round_times_s(costs, acceptance, batch_size=batch_size))[0]
+        allowed = within_limits(t_round_s=t_round_s, max_itl_s=max_itl_s)
     return summarise(
         speedups(costs, acceptance, batch_size=batch_size),
         costs.gammas.tolist(),
         confidence=confidence,
-        allowed=within_limits(t_round_s=t_round_s, max_itl_s=max_itl_s),
+        allowed=allowed,
         measured=measured,
     )
 
@@ -214,7 +218,8 @@ def summarise(
     low = high = p_best = expected_loss = p_pays = p_any = None
     decision = Decision(verdict="undecided", reason=_alone_text(measured or {}, confidence))
     if is_known:
-        low, high = _interval_of(found.values, confidence)
+        is_moved = found.values is not values
+        low, high = _interval_of(found.values, confidence) if is_moved else (predicted_low, predicted_high)
     if not mask.any():
         decision = Decision(verdict="do not speculate", reason="no gamma keeps the limits")
     elif is_known:
@@ -272,7 +277,7 @@ def _combine(
         beyond = max(0.0, (difference**2 - sum(variances)) / 2)
         weight = (variances[0] + beyond) / max(sum(variances) + 2 * beyond, _SMALLEST)
         combined = own + weight * (other - own)
-        combined[1:] = combined[0] + _together(weight, variances) * (combined[1:] - combined[0])
+        combined[1:] = combined[0] + _shared(weight, variances) * (combined[1:] - combined[0])
         combined[1:] += math.sqrt(((1 - weight) ** 2 + weight**2) * beyond) * chance
         moved[gamma] = combined - own
         if difference**2 > limit**2 * sum(variances):
@@ -284,10 +289,10 @@ def _combine(
     return _Combined(values=values, disagreements=disagreements)
 
 
-def _together(weight: float, variances: tuple[float, float]) -> float:
-    """What independent draws of both are widened by, as if the two erred together: they share prompts and machine."""
-    own, other = (1 - weight) * math.sqrt(variances[0]), weight * math.sqrt(variances[1])
-    return (own + other) / max(math.hypot(own, other), _SMALLEST)
+def _shared(weight: float, variances: tuple[float, float]) -> float:
+    """What independent draws of both are widened by for their covariance, as large as the smaller variance."""
+    apart = (1 - weight) ** 2 * variances[0] + weight**2 * variances[1]
+    return math.sqrt(1 + 2 * weight * (1 - weight) * min(variances) / max(apart, _SMALLEST))
 
 
 def _variance(logs: FloatArray, confidence: float) -> float:

@@ -79,6 +79,8 @@ class Answers:
     """That of the intervals (0.9)."""
     lookups: frozenset[str] = frozenset()
     """Pairs whose drafts are looked up."""
+    more_time: str = ""
+    """How what there was no time for is measured, which comes before all else that could decide what is open."""
 
     def groups(self, batch_sizes: Iterable[int], contexts: Iterable[int]) -> dict[Setting, list[AnswerGroup]]:
         """The groups of every setting, in order of batch size and context; these two are the grid asked for."""
@@ -188,8 +190,8 @@ class Answers:
         if wide:
             where = "" if len(members) == 1 else f" in {len(wide)} of these {len(members)} points"
             yield (
-                f"that is prediction and measurement together: the measurement alone leaves open whether it pays{where}, "
-                f"its interval begins at {speedup(min(wide))}"
+                f"that is prediction and measurement together: the measurement alone "
+                f"leaves open whether it pays{where}, as its interval begins at {speedup(min(wide))}"
             )
 
     def _nearest_measured(self, setting: Setting, point: object, gamma: int) -> str:
@@ -254,9 +256,11 @@ class Answers:
         return one.batch_size > 1 and (not smaller or here is None or max(smaller) > (here.speedup or 0.0))
 
     def _when_undecided(self, members: Sequence[RecommendationRow]) -> str:
-        """Where the uncertainty of most comes from: of acceptance, of the timings, or of one here and the other there."""
+        """Where the uncertainty comes from: acceptance, the timings, or one here and the other there."""
         words, shares = "Decode plainly until more is measured:", [self._acceptance_share(one) for one in members]
         known = [share for share in shares if share is not None]
+        if self.more_time:
+            return f"{words} {self.more_time}."
         if len(known) < len(members):
             return f"{words} {_MORE_TIMINGS}, or {_MORE_PROMPTS}."
         low, high = min(known), max(known)
@@ -267,8 +271,8 @@ class Answers:
             return f"{words} {_MORE_TIMINGS}, since {_at_least(least, most)} of the variance comes from the timings."
         by_prompts = sum(share >= 0.5 for share in known)
         return (
-            f"{words} in {by_prompts} of these {len(members)} points most of the variance comes from acceptance, in the "
-            f"others from the timings; {_MORE_PROMPTS} and larger precision.max_blocks and precision.max_seconds."
+            f"{words} in {by_prompts} of these {len(members)} points most of the variance comes from acceptance, in "
+            f"the others from the timings; {_MORE_PROMPTS} and larger precision.max_blocks and precision.max_seconds."
         )
 
     def _acceptance_share(self, one: RecommendationRow) -> float | None:

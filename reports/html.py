@@ -94,13 +94,6 @@ def page_values(data: ReportData) -> dict[str, Any]:
     config = data.config
     by_setting, decoded = curves(data.predictions), validated(data.validation)
     confidence = config.precision.confidence
-    answers = Answers(
-        recommendations=data.recommendations,
-        curves=by_setting,
-        validated=decoded,
-        confidence=confidence,
-        lookups=frozenset(pair.name for pair in planned_pairs(config) if not pair.drafts_with_model),
-    )
     samplings, unanswered = _sampling_names(data), _unanswered(data)
     acceptance = acceptance_curves(data.acceptance, config, data.categories)
     spent_s = sum(one.device_s for one in data.lines if one.device_s is not None)
@@ -111,6 +104,14 @@ def page_values(data: ReportData) -> dict[str, Any]:
         warnings=tuple(map(plain, data.warnings)),
         validation=tuple(map(plain, data.validation)),
         pairs={pair.name: pair for pair in planned_pairs(config)},
+    )
+    answers = Answers(
+        recommendations=data.recommendations,
+        curves=by_setting,
+        validated=decoded,
+        confidence=confidence,
+        lookups=frozenset(pair.name for pair in planned_pairs(config) if not pair.drafts_with_model),
+        more_time=told.more_time,
     )
     losing = {(one.setting, one.point) for one in data.recommendations if one.decision == DO_NOT}
     everything = list(dict.fromkeys(one.setting for one in data.recommendations))

@@ -26,14 +26,20 @@ from specgauge.sweeps.foretell.words import PART_WORDS, acceptance_words, contex
 from specgauge.sweeps.store.rundir import check_written
 
 
+_GENERATOR, _HEAD_BYTES = b'<meta name="generator" content="specgauge', 1000
+"""How the head of a page of this program is known."""
+
+
 def write_plan_page(document: Mapping[str, Any], out: Path) -> Path:
     """Write the page of the document of `specgauge.sweeps.foretell.document.plan_document` to `out` and return it.
 
     Raises:
-        ValueError: `out` is no file, in no folder, or holds what a run measured.
+        ValueError: `out` is no file, in no folder, or holds what a run measured or anything but a page of this program.
         StorageError: the disk refused the write; an older page stays.
     """
     check_written(out, "plan.html")
+    if out.exists() and _GENERATOR not in out.read_bytes()[:_HEAD_BYTES]:
+        raise ValueError(f"{out}: expected a new file, or a page that specgauge wrote, got another, which is kept")
     write_page(out, "plan.jinja", page_values(document))
     return out
 

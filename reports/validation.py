@@ -34,7 +34,7 @@ from specgauge.reports.formatting import (
     time_unit,
 )
 from specgauge.reports.inline_svg import Size
-from specgauge.reports.records import ReportData, by_point
+from specgauge.reports.records import RESUME, ReportData, by_point
 from specgauge.reports.sections import CUT, GLYPHS, Block, LegendEntry, panel, setting_titles
 from specgauge.reports.tables import (
     Chosen,
@@ -59,7 +59,7 @@ NOT_ASKED = (
 NOT_HERE = "An imported run is another program's measurement: nothing was decoded end to end to hold against it."
 NOT_YET = (
     f"The configuration asks for texts decoded end to end ({CONFIG_SECTION}), but none has been held against these "
-    "predictions yet: run the same `specgauge run` again, it goes on where it stopped."
+    "predictions yet: {remedy}."
 )
 _SQUARE = Size(width=350, height=362)
 _SCATTERS = (
@@ -99,7 +99,8 @@ def validation_section(data: ReportData, samplings: Sequence[str]) -> Validation
     if summary is None:
         if data.is_imported:
             return ValidationSection(missing=NOT_HERE)
-        return ValidationSection(missing=NOT_ASKED if data.config.validation is None else NOT_YET)
+        not_yet = NOT_YET.format(remedy=data.more_time or RESUME)
+        return ValidationSection(missing=NOT_ASKED if data.config.validation is None else not_yet)
     return ValidationSection(
         found=_unbroken(sentence(summary.text())),
         forced=_forced(data.validation),

@@ -16,12 +16,14 @@ Tokens/s are of the whole batch: plain is B / T_decode, speculative that times S
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from textwrap import wrap
+from typing import Any
 
 from specgauge.model.decision import ratio_text
 from specgauge.sweeps.analysis.answers import Entry, Recommendations, is_conflict, is_known
+from specgauge.sweeps.analysis.timings import REFUSED
 from specgauge.sweeps.side_by_side import side_by_side
 from specgauge.sweeps.text_table import count, milliseconds, printable
 
@@ -65,9 +67,12 @@ def print_answer(answers: Recommendations, *, every_warning: bool = False) -> No
 
 def answer_text(answers: Recommendations, *, every_warning: bool = False) -> str:
     """The tables by pair and sampling, then trust, the next step, and the heaviest warnings (or all of them)."""
-    lines: list[str] = []
+    shown, lines = _heaviest(answers, every_warning), list[str]()
+    titles = list(dict.fromkeys(map(title_text, answers.entries)))
     for title, entries in groupby(answers.entries, title_text):
-        lines += [*_table(title, list(entries), answers), ""]
+        lines += [*_table(title, list(entries), answers), *([""] if len(titles) > 1 else [])]
+    reasons = list(_reasons(answers.entries, shown, has_titles=len(titles) > 1))
+    lines += [*reasons, *([""] if reasons or len(titles) == 1 else [])]
     if any(answers.nearest_measured(entry) is not None for entry in answers.entries):
         lines.append(_TOGETHER)
     if answers.max_itl_s is not None:
@@ -75,7 +80,7 @@ def answer_text(answers: Recommendations, *, every_warning: bool = False) -> str
     lines += [*_side_by_side(answers), *_wrapped(answers.whole_requests)]
     trust = answers.trust
     lines += [f"TRUST: {trust.level.upper()}, {'; '.join(trust.reasons)}", f"next: {answers.next_step}"]
-    return "\n".join([*lines, *_warnings(answers, every_warning)])
+    return "\n".join([*lines, *_warnings(answers, shown)])
 
 
 def _wrapped(words: str) -> list[str]:
@@ -113,22 +118,34 @@ def _short(value: float | None, decimals: int) -> str:
 
 
 def _table(title: str, entries: list[Entry], answers: Recommendations) -> Iterator[str]:
+    """The cells of one setting; of one without any number a line."""
     speedup = f"S ({100 * answers.confidence:g} %)"
     title = printable(title)
+    if not any(map(is_known, entries)):
+        yield from wrap(f"{title}: no number in {count(len(entries), 'cell')}", _MOST_COLUMNS)
+        return
     if len(title) > _TITLE_WIDTH:
         yield title
         title = ""
     yield f"{title:<{_TITLE_WIDTH}}  {'speed-up over plain decoding':<31}{'tokens/s':>14}{'ms per':>7}"
     yield _line([*_HEADINGS[:4], speedup, *_HEADINGS[5:]])
-    reasons: dict[str, list[Entry]] = {}
+    yield from (_line(_cells(entry, answers)) for entry in entries)
+
+
+def _reasons(entries: Sequence[Entry], shown: Sequence[Mapping[str, Any]], *, has_titles: bool) -> Iterator[str]:
+    """Why cells are open or unknown, each reason once; what a pair was refused for, a warning that is shown tells."""
+    refused = {str(one["message"]) for one in shown if one["code"] == "pair_refused"}
+    found: dict[str, list[Entry]] = {}
     for entry in entries:
-        yield _line(_cells(entry, answers))
         if entry["reason"] and (entry["decision"] == "undecided" or entry["recommended_gamma"] is None):
-            reasons.setdefault(printable(entry["reason"]), []).append(entry)
-    for reason, (first, *others) in reasons.items():
+            found.setdefault(str(entry["reason"]), []).append(entry)
+    for reason, (first, *others) in found.items():
+        if any(message.endswith(reason.removeprefix(f"{REFUSED}: ")) for message in refused):
+            continue
         several = f"{len(others) + 1} cells, first " if others else ""
-        why = f"{several}batch {first['batch_size']}, context {first['context']}: {reason}"
-        yield from wrap(why, _MOST_COLUMNS, initial_indent="  ", subsequent_indent="    ")
+        title = f"{title_text(first)}, " if has_titles else ""
+        why = f"{several}{title}batch {first['batch_size']}, context {first['context']}: {reason}"
+        yield from wrap(printable(why), _MOST_COLUMNS, initial_indent="  ", subsequent_indent="    ")
 
 
 def _line(cells: list[str]) -> str:
@@ -186,13 +203,16 @@ def rank(code: str) -> int:
     return WEIGHTS.index(code) if code in WEIGHTS else len(WEIGHTS)
 
 
-def _warnings(answers: Recommendations, every_warning: bool) -> Iterator[str]:
+def _heaviest(answers: Recommendations, every_warning: bool) -> list[Mapping[str, Any]]:
     ordered = sorted(answers.warnings, key=lambda one: rank(one["code"]))
-    shown = ordered if every_warning else ordered[:SHOWN_WARNINGS]
+    return ordered if every_warning else ordered[:SHOWN_WARNINGS]
+
+
+def _warnings(answers: Recommendations, shown: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     for warning in shown:
         yield f"warning: {printable(warning['message'])} → {printable(warning['remedy'])}"
-    if len(shown) < len(ordered):
-        more = count(len(ordered) - len(shown), "more warning")
+    if len(shown) < len(answers.warnings):
+        more = count(len(answers.warnings) - len(shown), "more warning")
         yield f"{more}: in the report, or `specgauge recommend RUN --warnings`"
 
 

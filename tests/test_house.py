@@ -341,6 +341,12 @@ def test_help_loads_nothing_large(tmp_path: Path) -> None:
         assert not set(loaded) & (HEAVY - {"pydantic", "rich"}), arguments
 
 
+def test_a_run_that_is_not_there_is_refused_before_what_draws_it_is_loaded(tmp_path: Path) -> None:
+    ((code, _, error, loaded),) = run_commands([["report", "nowhere", "--plot", "a.png"]], cwd=tmp_path)
+    assert (code, error.count("\n")) == (2, 1)
+    assert "matplotlib" not in loaded
+
+
 def test_the_package_itself_loads_nothing_large(tmp_path: Path) -> None:
     code = "import sys, json, specgauge; print(json.dumps(sorted(sys.modules)))"
     done = run_python(code, cwd=tmp_path)

@@ -16,12 +16,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 from statistics import median
 from typing import Any
 
-from specgauge.bench.serving.counters import Gauges, read_gauges
+from specgauge.bench.serving.counters import EngineCounts, Gauges, count, read_gauges, read_generated
 from specgauge.bench.serving.streams import OpenAIClient, Prompt, Stream
 
 MOST_FAILED = 0.01
@@ -31,6 +32,9 @@ MOST_TOGETHER = 0.5
 MOST_JOINED = 0.01
 """Of a block's chunks with more tokens than a round has, or chunks are no rounds."""
 POLL_S = 0.5
+SETTLING_S = 0.05
+SCRAPES = 40
+"""At most, until counters stand still."""
 
 Span = tuple[float, float]
 
@@ -47,6 +51,7 @@ class LoadBlock:
     """In the order of their ends, those too that failed."""
     gauges: tuple[tuple[float, Gauges], ...] = ()
     """When polled, and what was running and waiting."""
+    metrics_url: str = "metrics"
     before: str | None = None
     """The server's metrics before the first request; None where it has none."""
     after: str | None = None
@@ -69,7 +74,15 @@ class LoadBlock:
         """The streams that failed."""
         return tuple(stream for stream in self.streams if stream.error is not None)
 
-    @property
+    @cached_property
+    def counts(self) -> EngineCounts | None:
+        """What the server counted; None where it has no metrics, or those of no engine that is known."""
+        if self.before is None or self.after is None:
+            return None
+        first = sum(bool(stream.chunk_s) for stream in self.streams)
+        return count(self.before, self.after, where=self.metrics_url, first_tokens=first)
+
+    @cached_property
     def full(self) -> tuple[Span, ...]:
         """When all B streams were decoding: past their first chunk, before their last one."""
         edges = sorted(
@@ -85,7 +98,7 @@ class LoadBlock:
                 spans.append((at, until))
         return tuple(spans)
 
-    @property
+    @cached_property
     def is_by_round(self) -> bool:
         """Whether a chunk is a round: no chunk holds more than a round's tokens, nor the tokens of one are apart."""
         known = [tokens for stream in self.done for tokens in stream.chunk_tokens[1:] if tokens is not None]
@@ -95,7 +108,11 @@ class LoadBlock:
         together = sum(stream.together for stream in self.done)
         if chunks and together > MOST_TOGETHER * chunks:
             return False
-        return not (self.gamma != 0 and together and self._tokens_per_chunk == 1)
+        if self.gamma == 0 or self._tokens_per_chunk != 1:
+            return True
+        # a token a chunk at γ > 0: rounds of which no draft was accepted, or rounds whose tokens came one by one
+        counts = self.counts
+        return self.gamma is None and not together if counts is None else counts.accepted == 0
 
     @property
     def _tokens_per_chunk(self) -> float | None:
@@ -242,7 +259,7 @@ async def run_block(
         raise ValueError(f"a block: expected at least {batch_size} prompts, one a stream, got {len(prompts)}")
     if client.options is None:
         await client.probe(prompts[0])
-    before = await client.metrics()
+    before = await _settled(client)
     clock = asyncio.get_running_loop().time
     load = _Load(
         client=client,
@@ -254,19 +271,19 @@ async def run_block(
     started, thread_s = clock(), time.thread_time()
     await load.run(batch_size, None if before is None else poll_s)
     ended, thread_s = clock(), time.thread_time() - thread_s
-    after = None
-    void = load.void
+    void, after = load.void, None
     if before is not None:
         try:
-            after = await client.metrics()
+            after = await _settled(client)
         except ValueError as error:  # the server is gone: what was seen of it is kept
             void = void or str(error)
-    return LoadBlock(
+    block = LoadBlock(
         batch_size=batch_size,
         gamma=gamma,
         max_new_tokens=max_new_tokens,
         streams=tuple(load.streams),
         gauges=tuple(load.gauges),
+        metrics_url=client.metrics_url,
         before=before,
         after=after,
         started_s=started,
@@ -275,6 +292,23 @@ async def run_block(
         client_share=thread_s / (ended - started) if ended > started else 0.0,
         void=void,
     )
+    try:
+        _ = block.counts
+    except ValueError as error:  # it restarted meanwhile: half of the block is another server's
+        return replace(block, after=None, void=void or str(error))
+    return block
+
+
+async def _settled(client: OpenAIClient) -> str | None:
+    """The server's metrics once they count no more tokens: engines write them after the tokens have been sent."""
+    text, generated = await client.metrics(), -1.0
+    for _ in range(SCRAPES):
+        if text is None or read_generated(text) == generated:
+            break
+        generated = read_generated(text)
+        await asyncio.sleep(SETTLING_S)
+        text = await client.metrics()
+    return text
 
 
 class _Load:

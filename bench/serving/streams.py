@@ -118,9 +118,9 @@ class OpenAIClient:
             raise ValueError(
                 "measuring a server needs httpx; install it with `pip install specgauge[serve]`"
             ) from error
-        base = _url(httpx, base_url, "base_url")
+        base = _url(base_url, "base_url")
         self.base_url = str(base.copy_with(path="/v1") if base.path == "/" else base).rstrip("/")
-        self._metrics = _url(httpx, metrics_url, "metrics_url") if metrics_url else base.copy_with(path="/metrics")
+        self._metrics = _url(metrics_url, "metrics_url") if metrics_url else base.copy_with(path="/metrics")
         self.metrics_url = str(self._metrics)
         self.model = model
         self.timeout_s = timeout_s
@@ -321,9 +321,11 @@ def _key(variable: str | None) -> str | None:
     return key
 
 
-def _url(httpx: Any, text: str, name: str) -> httpx.URL:
+def _url(text: str, name: str) -> httpx.URL:
+    import httpx
+
     try:
-        url: httpx.URL = httpx.URL(text)
+        url = httpx.URL(text)
     except (httpx.InvalidURL, TypeError) as error:
         raise ValueError(f"{name}: expected a URL such as http://127.0.0.1:8000, got {text!r}") from error
     if url.scheme not in ("http", "https") or not url.host or url.userinfo:

@@ -203,7 +203,7 @@ def roofline_fit(form: Form = SUM) -> Fit:
 
 
 def line_fit(groups: Sequence[MeasuredSteps]) -> Predictor:
-    """The baseline: least squares on the relative error of a line in (1, B, B·s), blind to model and machine."""
+    """The baseline: least squares on the relative error of a + b·B + c·B·s, blind to model and machine."""
 
     def terms(steps: MeasuredSteps) -> FloatArray:
         batch = steps.batch_size.astype(np.float64)

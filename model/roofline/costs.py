@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import cache
 from statistics import NormalDist
 
 import numpy as np
@@ -81,6 +82,14 @@ REPLICATES = 400
 _SEED = 11
 
 
+@cache
+def _draws(count: int) -> FloatArray:
+    """Standard normal draws of what decode, verify and draft are off by, (count, 3)."""
+    found = np.random.default_rng(_SEED).standard_normal((count, 3))
+    found.flags.writeable = False
+    return found
+
+
 @dataclass(frozen=True, kw_only=True)
 class TimeErrors:
     """How far predicted times are off: root mean squares of log(predicted / measured) of steps left out of the fit."""
@@ -103,7 +112,7 @@ class TimeErrors:
         T_decode and T_verify are off together as measured (`ratio`), T_verify by the same share at every gamma; a
         draft, another model, is off by itself.  The draws are the same for all costs.
         """
-        draws = np.random.default_rng(_SEED).standard_normal((count, 3))
+        draws = _draws(count)
         both = self.decode * self.verify
         shared = (self.decode**2 + self.verify**2 - self.ratio**2) / (2 * both) if both else 0.0
         shared = min(max(shared, -1.0), 1.0)

@@ -9,7 +9,7 @@ Entries are those of recommendation.yaml, rows those of validation.csv, as mappi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from specgauge.model.decision import DISAGREE
 from specgauge.model.settings import SettingPoint
 from specgauge.model.speedup import nearest_gamma
+from specgauge.sweeps.analysis.left_out import OUT_OF_TIME
 from specgauge.sweeps.analysis.validation import ValidationSummary, cell_of, summarise
 from specgauge.sweeps.text_table import count, span_text
 
@@ -181,39 +182,57 @@ class Recommendations:
         return Trust(level="low" if doubts else "middling", reasons=tuple(found))
 
     @property
+    def more_time(self) -> str:
+        """How what there was no time for is measured; empty where there was time for all."""
+        return next((str(one["remedy"]) for one in self.warnings if one["code"] == OUT_OF_TIME), "")
+
+    @property
     def next_step(self) -> str:
         """What to do with these answers."""
-        known = self.known
-        codes = {str(one["code"]) for one in self.warnings}
-        if not known and "pair_refused" in codes:
-            return "put right what the warnings name; what is refused would be so again"
+        known, codes = self.known, {str(one["code"]) for one in self.warnings}
         is_imported = any(entry.get("whole_rounds") for entry in self.entries) or bool(codes & IMPORT_LACKS)
-        if not known and is_imported:
-            return (
-                "import files of what the warnings name beside these, or give times to `specgauge predict --from-run`"
-            )
         if not known:
-            return "see to what the warnings name, then run the same command again; it goes on where it stopped"
+            return self._without_numbers(codes, is_imported=is_imported)
+        open_ones = [entry for entry in known if entry["decision"] == "undecided"]
+        is_decoded = any(self.nearest_measured(entry) is not None for entry in known)
+        if self.more_time and (open_ones or not is_decoded):
+            return self.more_time
         if any(map(is_conflict, known)):
             return "measure again with --fresh, nothing beside it and more validate.prompts"
         if self.max_itl_s is not None and all(entry["recommended_gamma"] is None for entry in known):
             return "decode plainly, or allow longer rounds (--max-itl)"
         if "not_lossless" in codes:
             return "set validate.acceptance: null to have the real speed-up decoded"
-        if is_imported and any(entry["decision"] == "undecided" for entry in known):
+        if is_imported and open_ones:
             return "import several runs of the engine at each batch size and γ, γ = 0 too: they decide what is open"
-        if not is_imported and all(self.nearest_measured(entry) is None for entry in known):
-            if codes & {"not_decoded", "out_of_time"}:
+        if not is_imported and not is_decoded:
+            if "not_decoded" in codes:
                 return "run the same command again; it goes on with decoding end to end"
             return "have the speed-ups decoded end to end: a new run (--fresh) with `validate: {gamma: recommended}`"
-        if any(entry["decision"] == "undecided" for entry in known):
+        if open_ones:
             return "a new run with more prompts, larger precision.max_blocks and max_seconds decides what is open"
+        late = f"; for what no time was left: {self.more_time}" if self.more_time else ""
+        return f"{self._decided(known, is_imported=is_imported)}{late}"
+
+    def _without_numbers(self, codes: set[str], *, is_imported: bool) -> str:
+        """The next step where nothing is known."""
+        if "pair_refused" in codes:
+            return "put right what the warnings name; what is refused would be so again"
+        if is_imported:
+            return (
+                "import files of what the warnings name beside these, or give times to `specgauge predict --from-run`"
+            )
+        again = "see to what the warnings name, then run the same command again; it goes on where it stopped"
+        return self.more_time or again
+
+    def _decided(self, known: Sequence[Entry], *, is_imported: bool) -> str:
+        """The next step where every decision is taken."""
         gammas = sorted({entry["gamma"] for entry in known if entry["gamma"]})
         if not gammas:
             return "decode plainly here; the report says how far from paying it is"
         is_everywhere = len(gammas) == 1 and all(entry["gamma"] for entry in known)
         where = "" if is_everywhere else " where the table says so"
-        is_doubted = self.trust.level == "low" and not is_imported
+        is_doubted = self.trust.level == "low" and not is_imported and not self.more_time
         doubt = "; how much it gains takes more prompts and a longer run to tell" if is_doubted else ""
         return f"speculate with γ = {', '.join(map(str, gammas))}{where}{doubt}"
 

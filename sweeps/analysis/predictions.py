@@ -24,10 +24,11 @@ from specgauge.model.checks import FloatArray, finite_or_none
 from specgauge.model.decision import OPTIMISTIC
 from specgauge.model.settings import Provenance
 from specgauge.sweeps.analysis.adaptive import policy_rows
-from specgauge.sweeps.analysis.answers import Recommendations
+from specgauge.sweeps.analysis.answers import Recommendations, is_conflict
 from specgauge.sweeps.analysis.cell_estimate import CellEstimate, SharedCosts, estimate_cell
 from specgauge.sweeps.analysis.decoded import DecodedCells
 from specgauge.sweeps.analysis.imported_warnings import between_warnings, imported_warnings
+from specgauge.sweeps.analysis.left_out import ANEW, left_out_warnings, with_one_remedy
 from specgauge.sweeps.analysis.settings import (
     NOT_COUNTED,
     NOTHING_COUNTED,
@@ -42,7 +43,6 @@ from specgauge.sweeps.analysis.warnings import (
     decision_warnings,
     decoding_warnings,
     impossible_figures,
-    left_out_warnings,
     met_warnings,
     policy_warnings,
     setting_warnings,
@@ -88,7 +88,7 @@ class AnalysedRun:
         settings = tuple(run_settings(run, acceptance_reasons(outcomes), pairs=pairs))
         if seed is not None:
             run = replace(run, config=run.config.model_copy(update={"seed": seed}))
-        cells = timings_of(run)
+        cells = timings_of(run, outcomes)
         decoded = DecodedCells.read(run, cells, settings)
         return cls(run=run, cells=cells, settings=settings, decoded=decoded, outcomes=outcomes)
 
@@ -355,6 +355,15 @@ def recommendation(setting: RunSetting, cell: CellTimings, estimate: CellEstimat
 def _run_warnings(
     analysed: AnalysedRun, decisions: Sequence[Mapping[str, Any]], validation: Sequence[Mapping[str, Any]]
 ) -> Iterator[WarningRow]:
+    """Every warning; that of what there was no time for knows all others, and its remedy is theirs."""
+    outcomes = analysed.outcomes
+    found = [*_measured_warnings(analysed, validation), *decision_warnings(decisions)]
+    anew = any(row.code in ANEW for row in found) or any(map(is_conflict, decisions))
+    late = left_out_warnings(analysed.run.config, outcomes, anew=anew)
+    yield from with_one_remedy([*found, *late], outcomes)
+
+
+def _measured_warnings(analysed: AnalysedRun, validation: Sequence[Mapping[str, Any]]) -> Iterator[WarningRow]:
     config, cells, found = analysed.run.config, analysed.cells, analysed.settings
     served = read_served(analysed.run.path)
     yield from met_warnings(analysed.outcomes)
@@ -365,7 +374,7 @@ def _run_warnings(
             yield from imported_warnings(analysed.run, pair.name, own)
         else:
             if analysed.run.is_served:
-                yield from served_warnings(config, pair.name, served)
+                yield from served_warnings(pair.name, served)
             for row in timing_warnings(config, pair.name, own, analysed.decoded.disturbances(pair.name)):
                 is_told = row.code == "skipped" and analysed.run.is_served  # as a batch size that was not reached
                 if (has_time or row.code != UNMEASURED) and not is_told:  # what there was no time for is told once
@@ -396,5 +405,3 @@ def _run_warnings(
         (pair, key): why for pair, one in analysed.outcomes.items() for key, why in one.validation_reasons.items()
     }
     yield from decoding_warnings(validation, undecoded)
-    yield from left_out_warnings({pair: one.left_out for pair, one in analysed.outcomes.items()})
-    yield from decision_warnings(decisions)

@@ -14,6 +14,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from specgauge.model.acceptance.acceptance import Acceptance
 from specgauge.model.sampling import chain_name
 from specgauge.model.settings import Provenance, Setting
@@ -64,6 +66,18 @@ class RunSetting:
         """Ω and A_γ in cells of a context."""
         rounds = self.rounds_at(context)
         return None if rounds is None else rounds.acceptance
+
+    def tokens_per_round_by_prompt(self, context: int) -> dict[int, float]:
+        """Ω at the largest γ in each recorded text of a context, by the prompt's number; NaN of a text without rounds.
+
+        Empty where nothing was recorded by prompt.
+        """
+        recorded = self.rounds_at(context)
+        if recorded is None or recorded.by_prompt is None:
+            return {}
+        committed, starts = recorded.by_prompt.committed[:, -1], recorded.by_prompt.starts[:, -1]
+        per_round = np.divide(committed, starts, out=np.full(len(starts), np.nan), where=starts > 0)
+        return dict(zip(recorded.acceptance.prompts, per_round.tolist(), strict=True))
 
     def decoded_key(self, cell: Cell) -> DecodedKey:
         """Where the cell is decoded end to end under this setting."""

@@ -11,7 +11,7 @@ timed apart, as a serving engine's runs are, have no such pace; they stay as the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -34,7 +34,7 @@ from specgauge.model.search.search import SEARCH_NOTE
 from specgauge.model.settings import Provenance
 from specgauge.model.stats.disturbance import Disturbance, added_up, disturbance_of
 from specgauge.sweeps.plan import Cell, plan_cells
-from specgauge.sweeps.store.outcomes import PairOutcome, read_outcomes
+from specgauge.sweeps.store.outcomes import OUT_OF_TIME, PairOutcome, read_outcomes
 from specgauge.sweeps.store.rundir import CELLS, Run
 from specgauge.sweeps.store.schema import JournalLine
 
@@ -178,13 +178,18 @@ class CellTimings:
         return worst.status, "" if worst.status == "ok" else worst.reason
 
 
-def timings_of(run: Run) -> tuple[CellTimings, ...]:
-    """The cells of a run with what its files say of them; ValueError where one is damaged."""
+def timings_of(run: Run, outcomes: Mapping[str, PairOutcome] | None = None) -> tuple[CellTimings, ...]:
+    """The cells of a run with what its files say of them; ValueError where one is damaged.
+
+    outcomes: of its pairs, where they are read already.
+    """
     missing = NOT_IMPORTED if run.is_imported else NOT_YET
     lines = run.journal() if (run.path / CELLS).exists() else ()
-    planned, given_up = plan_cells(run.config), refused(read_outcomes(run.path))
-    gammas = run.config.grid.gamma
-    return collect_timings(planned, gammas, lines, given_up, missing=missing, is_served=run.is_served)
+    outcomes = read_outcomes(run.path) if outcomes is None else outcomes
+    late = {pair for pair, one in outcomes.items() if one.left_out}
+    planned, given_up = plan_cells(run.config), refused(outcomes)
+    gammas, is_served = run.config.grid.gamma, run.is_served
+    return collect_timings(planned, gammas, lines, given_up, missing=missing, late=late, is_served=is_served)
 
 
 def refused(outcomes: Mapping[str, PairOutcome]) -> dict[str, str]:
@@ -199,12 +204,15 @@ def collect_timings(
     refusals: Mapping[str, str] | None = None,
     *,
     missing: str = NOT_YET,
+    late: Collection[str] = (),
     is_served: bool = False,
 ) -> tuple[CellTimings, ...]:
     """Sort journal lines into the planned cells; of lines about the same block the last counts.
 
     refusals: why pairs were given up, by their names; their arms without a line have that status and reason.
-    missing: why another arm has no line, its name as {arm}. is_served: whether servers decode the cells.
+    missing: why another arm has no line, its name as {arm}.
+    late: pairs that the seconds of the run ended before, whose warning has the remedy.
+    is_served: whether servers decode the cells.
 
     Raises:
         ValueError: samples of one block have different numbers of marks.
@@ -214,9 +222,10 @@ def collect_timings(
         latest.setdefault((line.cell, line.arm), {})[line.block] = line
     found = []
     for cell in cells:
+        why_none = OUT_OF_TIME if cell.pair in late else missing
         names = ["decode"] if is_served else [*arm_names(gammas, catches_up=cell.catches_up)]
         names += [arm for arm in map(round_arm, gammas) if is_served or (cell.id, arm) in latest]
-        arms = {arm: _arm(arm, latest.get((cell.id, arm), {}), missing) for arm in names}
+        arms = {arm: _arm(arm, latest.get((cell.id, arm), {}), why_none) for arm in names}
         if refusals is not None and (why := refusals.get(cell.pair)) is not None:
             given_up = {name: arm for name, arm in arms.items() if arm.status == UNMEASURED}
             arms |= {name: replace(arm, status=REFUSED, reason=why) for name, arm in given_up.items()}

@@ -202,11 +202,12 @@ def _point(size: int, known: KnownPoint, estimate: CellEstimate, undecided: Unde
 
 
 def _origin(run: Run) -> str:
+    days = sorted(line.at[:10] for line in run.journal() if line.at)
     if run.is_imported:
         release = run.environment.get("release")
         engine = run.environment.get("engine") or "an engine"
-        return f"imported ({run.environment.get('format')}) from {engine}{f' {release}' if release else ''}"
-    days = sorted(line.at[:10] for line in run.journal() if line.at)
+        day = f" {days[-1]}" if days else ""
+        return f"imported{day} ({run.environment.get('format')}) from {engine}{f' {release}' if release else ''}"
     device = run.environment.get("device")
     if device in (None, "cpu"):
         device = run.environment.get("cpu") or device or "an unknown machine"

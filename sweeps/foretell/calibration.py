@@ -77,6 +77,8 @@ class MeasuredGroup:
     """None where the table does not say what rounds gained."""
     drafts: tuple[MeasuredSteps, ...] = ()
     """Steps of drafts whose shape is known, as `draft_steps` makes them."""
+    unknown_drafts: tuple[str, ...] = ()
+    """Names of timed drafts whose shape is not known."""
 
     @property
     def machine(self) -> Deployment:

@@ -229,10 +229,11 @@ def _draft_shape(
         return "ngram", None, text
     if text.lower() == "eagle3":
         return "eagle3", eagle3_head(target), f"eagle3 head of {target_name}"
-    layers = re.fullmatch(r"\{?\s*layers\s*[:=]\s*(\d{1,5})\s*\}?", text, flags=re.ASCII)
+    layers = re.fullmatch(r"layers\s*[:=]\s*(\d{1,5})|\{\s*layers\s*[:=]\s*(\d{1,5})\s*\}", text, flags=re.ASCII)
     if layers:
-        return "layers", first_layers(target, int(layers[1])), f"first {int(layers[1])} layers of {target_name}"
-    return "model", load_shape(text), Path(text).name
+        count = int(layers[1] or layers[2])
+        return "layers", first_layers(target, count), f"first {count} layers of {target_name}"
+    return "model", load_shape(text, what="draft", kinds=("eagle3", "layers:8", "ngram")), Path(text).name
 
 
 def _dtype(text: str | None) -> str | None:

@@ -119,11 +119,13 @@ def _is_served(record: Record) -> bool:
 
 def _acceptance(record: Record) -> Record | None:
     """Of a record, wherever its release puts it."""
-    for holder in (record, record.maybe_record("metrics"), record.maybe_record("metadata")):
-        if holder is not None and holder.has(_ACCEPTANCE):
+    holders = [one for one in (record, *map(record.maybe_record, ("metrics", "metadata"))) if one is not None]
+    for holder in holders:
+        if holder.has(_ACCEPTANCE):
             found = holder.record(_ACCEPTANCE)
             inner = found.maybe_record("value")
             return found if inner is None else inner
+    record.refuse_other_name(_ACCEPTANCE)
     return None
 
 

@@ -176,6 +176,8 @@ def _derived_note(where: str, gamma: int, basis: str) -> WarningRow:
 def _request(timings: Record, gamma: int) -> Request:
     tokens, rounds = timings.whole("predicted_n", least=1), _rounds(timings)
     drafted, accepted = timings.maybe_whole("draft_n") or 0, timings.maybe_whole("draft_n_accepted") or 0
+    if drafted:
+        timings.required("draft_n_accepted")
     if accepted > drafted:
         raise ValueError(f"{timings.where}: expected at most draft_n = {drafted} accepted drafts, got {accepted}")
     counts: Mapping[int, Counted] = {}

@@ -125,6 +125,8 @@ def _first(record: Record, names: Sequence[str]) -> str | None:
 
 def _request(info: Record, gamma: int | None) -> Request:
     tokens = info.whole("completion_tokens", least=1)
+    if not info.has("spec_verify_ct") and any(name.startswith("spec_") for name in info.values):
+        info.required("spec_verify_ct")  # without it a release that speculates would be taken as plain decoding
     rounds = info.maybe_whole("spec_verify_ct") or 0
     latency_s, first_s = info.maybe_number("e2e_latency"), info.maybe_number("time_to_first_token")
     return Request(

@@ -9,20 +9,38 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from specgauge.configs.schema import PrecisionConfig
     from specgauge.sweeps.plan import Cell
 
-RUN_SECONDS = "limits.run_seconds"
 ACCEPTANCE_SHARE = 0.3
 """Of the seconds left when acceptance begins; the others are for timing and decoding end to end."""
 WRITING_SHARE = 0.5
 """Of those, where all texts are written before the first is passed over."""
 TIMING_SHARE = 0.4
 """Of the seconds left when timing begins; the others are for decoding end to end."""
+
+
+def needed_s(left_out_s: Mapping[str, float | None], *, timing_share: float) -> float | None:
+    """Seconds of a pair's share in which all that was left out fits, each stage in what it may take; None if unknown.
+
+    left_out_s: what was left out should take, by stage: `loading` before all others, `acceptance`, `timing` and
+    `decoding`; None where nothing tells.
+    timing_share: what timing may take of the seconds left when it begins.
+    """
+    known = {stage: seconds for stage, seconds in left_out_s.items() if seconds is not None}
+    if len(known) < len(left_out_s):
+        return None
+    acceptance_s, timing_s = known.get("acceptance", 0.0), known.get("timing", 0.0)
+    stages_s = (
+        acceptance_s / ACCEPTANCE_SHARE,
+        acceptance_s + timing_s / timing_share,
+        acceptance_s + timing_s + known.get("decoding", 0.0),
+    )
+    return known.get("loading", 0.0) + max(stages_s)
 
 
 class Deadline:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import product, zip_longest
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from specgauge.configs.fields import LARGEST_REPETITIONS
 from specgauge.model.arms import OF_PLAIN, end_to_end_arms
+from specgauge.model.stats.ordering import spread_order
 from specgauge.sweeps.plan import decoded_points
 from specgauge.sweeps.store.schema import DecodedKey
 
@@ -102,6 +105,20 @@ class ValidationCell:
             for arm in end_to_end_arms(self.gammas, policies)
             if limit is None or block < limit or arm not in OF_PLAIN
         ]
+
+
+def spread_by_acceptance(groups: Sequence[Hashable], tokens_per_round: Sequence[float]) -> list[int]:
+    """Indices of prompts in the order decoded: the drafts accepted in any first few of a group stand for all of it.
+
+    groups: what keeps its place, such as a prompt's category. tokens_per_round: Ω of each prompt's recorded text, NaN
+    where it is not known.
+    """
+    left: dict[Hashable, Iterator[int]] = {}
+    for group in dict.fromkeys(groups):
+        own = [index for index, one in enumerate(groups) if one == group]
+        order = spread_order(np.array([tokens_per_round[index] for index in own]))
+        left[group] = iter([own[place] for place in order])
+    return [next(left[group]) for group in groups]
 
 
 def neighbours(gamma: int, grid: Sequence[int]) -> tuple[int, ...]:

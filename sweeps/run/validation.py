@@ -11,8 +11,9 @@ A block is not begun where the seconds of the pair, or those of `validate`, shou
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,9 @@ import numpy as np
 from specgauge.configs.schema import check_context
 from specgauge.model.arms import DIFFERS, GENERATE, adaptive_arm
 from specgauge.model.sampling import chain_name
-from specgauge.sweeps.analysis.warnings import VALIDATION_SECONDS
+from specgauge.model.settings import Setting
+from specgauge.sweeps.analysis.left_out import NEIGHBOURS, VALIDATION_SECONDS
+from specgauge.sweeps.analysis.settings import RunSetting, run_settings
 from specgauge.sweeps.plan import decoded_points, decoded_tokens, settings_of
 from specgauge.sweeps.run.budget import BlockPace, Deadline
 from specgauge.sweeps.run.decoded_cells import (
@@ -29,6 +32,7 @@ from specgauge.sweeps.run.decoded_cells import (
     Batch,
     ValidationCell,
     batches,
+    spread_by_acceptance,
     validation_cells,
     within_seconds,
 )
@@ -84,7 +88,10 @@ class Validation:
         self._tuner: PolicyTuner | None = None
         self._benches: dict[DecodedKey, _Bench] = {}
         self._reasons = session.outcome.validation_reasons
+        self._settings: dict[Setting, RunSetting] = {}
         self._pace = BlockPace()
+        self._warming_s: list[float] = []
+        """What warming up took, of each cell decoded."""
         self._left_out: dict[str, int] = {}
         """Blocks that there was no time for, by the cell's label."""
         self._spare_s: dict[DecodedKey, float] = {}
@@ -108,6 +115,7 @@ class Validation:
             StorageError: the disk refused a write.
         """
         pair, path = self._session.pair.name, self._session.run.path
+        self._settings = {setting.key: setting for setting in run_settings(Run.open(path), {}, pairs=[pair])}
         if self._asked.policies is not None:
             prompts = len(self._session.prompts)
             self._tuner = PolicyTuner(Run.open(path), pair, self._asked.policies, prompts)
@@ -119,7 +127,7 @@ class Validation:
         counts = {cell.label: len(blocks[cell.key]) for cell in cells}
         total = sum(counts.values())
         kept = sum(log.has(key, block) for key, found in blocks.items() for block in range(len(found)))
-        cells = self._within_seconds(cells, blocks, log, limits.wall_s)
+        everything, cells = cells, self._within_seconds(cells, blocks, log, limits.wall_s)
         self._progress.start(f"decoding end to end, {pair}", total, done=kept, limits=limits)
         spare_s = RETAKEN_SHARE * limits.wall_s / max(len(cells), 1)
         self._spare_s = {cell.key: spare_s for cell in cells}
@@ -140,12 +148,30 @@ class Validation:
                     self._give_up(cell, failure, cells, log)
                 self._progress.advance()
         if self._left_out:
+            left_out_s = self._left_out_s(everything, blocks)
+            self._session.should_take("decoding", left_out_s)
+            if own.left_s < self._session.deadline.left_s and left_out_s is not None:
+                assert self._asked.max_seconds is not None  # or its end were no nearer
+                self._session.outcome.needed_decoding_s = self._asked.max_seconds + left_out_s
             worst = max(self._left_out, key=lambda label: self._left_out[label] / counts[label])
             told = [f"most of {worst}", *([VALIDATION_SECONDS] if own.left_s < self._session.deadline.left_s else [])]
             self._session.outcome.left_out.append(
                 f"{sum(self._left_out.values())} of {total} blocks of decoding end to end ({'; '.join(told)})"
             )
         self._hold_against_generate(path)
+
+    def _left_out_s(
+        self, cells: Sequence[ValidationCell], blocks: Mapping[DecodedKey, Sequence[Batch]]
+    ) -> float | None:
+        """What the blocks left out should take, by those decoded, with the warming up; None where nothing tells."""
+        paces_s: dict[str, float] = {}
+        for cell in cells:
+            block_s = self._block_s(cell, len(blocks[cell.key]) - 1)
+            paces_s[cell.label] = self._pace.expected_s(cell.key, block_s) or block_s or 0.0
+        longest_s, warming_s = max(paces_s.values(), default=0.0), max(self._warming_s, default=0.0)
+        if longest_s == 0.0:
+            return None
+        return sum(left * (paces_s.get(label) or longest_s) + warming_s for label, left in self._left_out.items())
 
     def _within_seconds(
         self,
@@ -165,7 +191,14 @@ class Validation:
         new = [cell for cell in cells if not log.blocks(cell.key)]
         kept, left_out = within_seconds(new, seconds - sum(map(takes_s, begun)), takes_s)
         if any(len(cell.gammas) > 1 for cell in new) and all(len(cell.gammas) == 1 for cell in kept):
-            self._session.outcome.left_out.append("decoding of the γ beside the recommended ones")
+            self._session.outcome.left_out.append(NEIGHBOURS)
+            alone = {cell.key: cell for cell in kept}
+            whole_s = [
+                len(blocks[cell.key]) * ((self._block_s(cell, 0) or 0.0) - (self._block_s(alone[cell.key], 0) or 0.0))
+                for cell in new
+                if cell.key in alone
+            ]
+            self._session.should_take("decoding", sum(whole_s) or None)
         self._left_out |= {cell.label: len(blocks[cell.key]) for cell in left_out}
         return [*begun, *kept]
 
@@ -257,12 +290,23 @@ class Validation:
 
     def _batches(self, cell: ValidationCell) -> list[Batch]:
         """The batches of every block."""
-        numbers, rows = self._session.prompts.at(cell.key.start_context)
+        numbers, rows = self._in_order(cell.key)
         limit = len(rows) if self._asked.prompts is None else min(self._asked.prompts, len(rows))
-        half_of_row = [0] * limit
-        if self._tuner is not None:
-            half_of_row = [half_of(number, self._tuner.prompts) for number in numbers[:limit]]
+        half_of_row = [self._half_of(number) for number in numbers[:limit]]
         return batches(numbers, rows, half_of_row, batch_size=cell.key.batch_size, repetitions=self._asked.repetitions)
+
+    def _half_of(self, number: int) -> int:
+        """The half of a prompt whose policies are tuned on the other one; 0 where none are."""
+        return 0 if self._tuner is None else half_of(number, self._tuner.prompts)
+
+    def _in_order(self, key: DecodedKey) -> tuple[list[int], list[list[int]]]:
+        """Numbers and ids of the prompts of a cell, in the order decoded."""
+        numbers, rows = self._session.prompts.at(key.start_context)
+        setting = self._settings.get(Setting(**{one.name: getattr(key, one.name) for one in fields(Setting)}))
+        per_round = {} if setting is None else setting.tokens_per_round_by_prompt(key.start_context)
+        groups = [(self._session.prompts.category_of(number), self._half_of(number)) for number in numbers]
+        order = spread_by_acceptance(groups, [per_round.get(number, math.nan) for number in numbers])
+        return [numbers[index] for index in order], [rows[index] for index in order]
 
     def _block(self, loaded: LoadedPair, log: DecodedLog, cell: ValidationCell, block: int, batch: Batch) -> None:
         """One batch of prompts under the arms of its block, kept when all are done."""
@@ -274,6 +318,7 @@ class Validation:
             self._benches[cell.key] = self._warm(loaded, cell, block, batch)
             warm_s = clock.now_s
             self._progress.set_aside(warm_s - started_s)
+            self._warming_s.append(warm_s - started_s)
         own = self._benches[cell.key]
         was_interleaved = own.bench.interleaves
         arms = shuffled(cell.arms_of_block(block, own.names), seed=self._config.seed, block=block)

@@ -30,6 +30,7 @@ from specgauge.sweeps.store.schema import (
     NotNegative,
     Positive,
     Text,
+    WarningRow,
     Whole,
 )
 
@@ -82,6 +83,8 @@ class ServedRow:
     preemptions: Whole | None = None
     reason: Text | None = None
     """Why the block counts for nothing; None where it counts."""
+    notes: tuple[WarningRow, ...] = ()
+    """What is not as a clean load has it."""
 
     @property
     def key(self) -> tuple[str, str, str, int, int, int, int]:

@@ -3,12 +3,15 @@
     python -m tests.benchmarks.coverage [EXPERIMENTS]
 
 prints both for made-up machines that drift, are slowed 3 to 30 × in bursts, have heavy tails, jitter in every sample,
-or slow down one arm alone; with 3, 5 and 10 blocks of 5 samples; 1,000 experiments each. Exit code 1 where a promise is
-not kept: 90 % intervals hold S of the quiet machine, or no decision is taken, in at least 88 %; at most 2 % are wrong.
+or slow down one arm alone; with 3, 5 and 10 blocks of 5 samples; 1,000 experiments each. Then the same of 5 blocks
+where acceptance is recorded on 16 prompts that differ, and some of them are decoded end to end. Exit code 1 where a
+promise is not kept: 90 % intervals hold S of the quiet machine, or no decision is taken, in at least 88 %; at most 2 %
+are wrong. The half-width is the median over the experiments, of log S.
 """
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -23,12 +26,19 @@ from specgauge.model.decision import WORTHWHILE_SPEEDUP, costs_from_blocks, esti
 from specgauge.model.search.levels import level_blocks
 from specgauge.model.settings import Provenance
 from specgauge.model.speedup import speedups
-from specgauge.model.stats.bootstrap import draw_blocks
+from specgauge.model.stats.bootstrap import draw_blocks, draw_prompts, ratio_replicates
+from specgauge.sweeps.analysis.counted_rounds import CountedBlock
+from specgauge.sweeps.analysis.validation import SINGLE_BATCH_SPREAD, measured_replicates
 from specgauge.sweeps.text_table import text_table
 
 EXPERIMENTS = 1000
 MACHINES = ("quiet", "drift", "short bursts", "bursts", "long bursts", "heavy tails", "jitter", "arm drift", "arm pace")
 BLOCKS = (3, 5, 10)
+DECODING_MACHINES, DECODING_BLOCKS = MACHINES[:-2], 5
+"""Those whose arms all slow down alike: a round decoded end to end has no arms of its own."""
+PROMPTS, DECODED, TEXT, ROUND_SPREAD = 16, (4, 16), 64, 0.8
+"""Prompts recorded; how many of them are decoded too; tokens of each; standard deviation of what a round commits."""
+REPLICATES = 1000
 LEAST_COVERED, MOST_WRONG = 0.88, 0.02
 GAMMAS = (1, 2, 4)
 SECONDS: Mapping[str, tuple[float, ...]] = {
@@ -103,6 +113,56 @@ def timed_blocks(machine: Machine, blocks: int, samples: int = 5) -> dict[str, d
     return found
 
 
+def recorded_acceptance(truth: Acceptance, shares: FloatArray, generator: np.random.Generator, seed: int) -> Acceptance:
+    """Acceptance with replicates from a text of every prompt, of `shares` (P,) as in `_tokens_per_round`."""
+    starts = np.full((shares.size, len(GAMMAS)), float(TEXT))
+    noise = generator.normal(0.0, ROUND_SPREAD / math.sqrt(TEXT), starts.shape)
+    committed = starts * (_tokens_per_round(truth, shares) + noise)
+    return _acceptance(ratio_replicates(committed, starts, draw_prompts(shares.size, REPLICATES, seed)))
+
+
+def decoded_speedup(
+    machine: Machine, truth: Acceptance, t_round_s: float, shares: FloatArray, seed: int
+) -> dict[int, FloatArray]:
+    """S measured at the middle γ with replicates, a block of plain steps and rounds for each prompt."""
+    generator, found = machine.generator, []
+    for block, mean in enumerate(_tokens_per_round(truth, shares)[:, 1].tolist()):
+        pace = math.exp(generator.normal(0.0, 0.0 if machine.kind == "quiet" else 0.05))
+        rounds = round(TEXT / mean)
+        seconds = []
+        for count, step_s in ((TEXT, SECONDS["decode"][0]), (rounds, t_round_s)):
+            factor = sum(machine.sample_factor() for _ in range(count))
+            seconds.append(machine.take_s(step_s * pace * factor) / count)
+        found.append(
+            CountedBlock(
+                gamma=GAMMAS[1],
+                block=block,
+                rounds=rounds,
+                tokens_per_round=mean + float(generator.normal(0.0, ROUND_SPREAD / math.sqrt(rounds))),
+                t_plain_step_s=seconds[0],
+                t_round_s=seconds[1],
+                **dict.fromkeys(
+                    ("t_accept_rest_s", "t_decode_s", "t_costs_s", "t_verify_s", "t_draft_catch_up_s"), math.nan
+                ),
+                catch_up_share=math.nan,
+            )
+        )
+    drawn = measured_replicates(
+        found,
+        np.arange(len(found)),
+        confidence=0.9,
+        replicates=REPLICATES,
+        seed=seed,
+        spread=SINGLE_BATCH_SPREAD,
+    )
+    return {GAMMAS[1]: drawn}
+
+
+def _tokens_per_round(truth: Acceptance, shares: FloatArray) -> FloatArray:
+    """(P, G) means of prompts that accept these shares of what the mean prompt accepts."""
+    return np.asarray(1.0 + shares[:, None] * (truth.tokens_per_round - 1.0), dtype=np.float64)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
     """What one run of a made-up machine came to."""
@@ -110,15 +170,19 @@ class Experiment:
     covered: bool
     undecided: bool
     wrong: bool
+    half_width: float
 
 
-def experiment(kind: str, blocks: int, seed: int) -> Experiment:
-    """Time one made-up machine, decide, and hold both against S of the quiet machine, between .8 and 1.3."""
+def experiment(kind: str, blocks: int, seed: int, decoded: int = 0) -> Experiment:
+    """Time one made-up machine, decide, and hold both against S of the quiet machine, between .8 and 1.3.
+
+    decoded: prompts decoded end to end, of those recorded; with 0 acceptance is exact.
+    """
     generator = np.random.default_rng((seed, blocks, MACHINES.index(kind)))
     machine = Machine(kind=kind, generator=generator)
     levelled = level_blocks(timed_blocks(machine, blocks))
     samples = {arm: [one if arm == "draft" else one[:, 0] for one in own.values()] for arm, own in levelled.items()}
-    costs = costs_from_blocks(samples, GAMMAS, draw_blocks(blocks, 1000, seed))
+    costs = costs_from_blocks(samples, GAMMAS, draw_blocks(blocks, REPLICATES, seed))
     quiet = RoundCosts(
         gammas=np.array(GAMMAS),
         t_decode_s=np.array(SECONDS["decode"][0]),
@@ -129,9 +193,14 @@ def experiment(kind: str, blocks: int, seed: int) -> Experiment:
     )
     wanted = float(np.exp(generator.uniform(np.log(0.8), np.log(1.3)))) * np.array([0.98, 1.0, 0.98])
     of_one_token = speedups(quiet, _acceptance(np.ones(len(GAMMAS))), batch_size=1)
-    acceptance = _acceptance(wanted / of_one_token)
+    acceptance = known = _acceptance(wanted / of_one_token)
     truth = speedups(quiet, acceptance, batch_size=1)
-    found = estimate_speedup(costs, acceptance, batch_size=1)
+    measured = None
+    if decoded:
+        shares = generator.uniform(0.5, 1.5, PROMPTS)
+        known = recorded_acceptance(acceptance, shares, generator, seed)
+        measured = decoded_speedup(machine, acceptance, 1.0 / float(of_one_token[1]), shares[:decoded], seed)
+    found = estimate_speedup(costs, known, batch_size=1, measured=measured)
     assert found.low is not None
     assert found.high is not None
     verdict, chosen = found.decision.verdict, GAMMAS.index(found.recommended_gamma)
@@ -142,37 +211,40 @@ def experiment(kind: str, blocks: int, seed: int) -> Experiment:
             (verdict == "speculate" and truth[chosen] < 1.0)
             or (verdict == "do not speculate" and truth.max() > WORTHWHILE_SPEEDUP)
         ),
+        half_width=math.log(found.high[1] / found.low[1]) / 2,
     )
 
 
 def _acceptance(tokens_per_round: FloatArray) -> Acceptance:
+    """Of Ω (…, G)."""
     return Acceptance(
         gammas=np.array(GAMMAS),
         tokens_per_round=tokens_per_round,
-        full_acceptance=np.full(len(GAMMAS), 0.3),
+        full_acceptance=np.full(tokens_per_round.shape, 0.3),
         provenance=np.full(len(GAMMAS), int(Provenance.MEASURED)),
     )
 
 
-def figures(kind: str, blocks: int, seeds: Iterable[int]) -> dict[str, float]:
-    """Shares of the experiments on one kind of machine."""
-    found = [experiment(kind, blocks, seed) for seed in seeds]
+def figures(kind: str, blocks: int, seeds: Iterable[int], decoded: int = 0) -> dict[str, float]:
+    """Shares of the experiments on one kind of machine, and the median half-width of their intervals."""
+    found = [experiment(kind, blocks, seed, decoded) for seed in seeds]
     return {
         "covered": float(np.mean([one.covered for one in found])),
         "covered or undecided": float(np.mean([one.covered or one.undecided for one in found])),
         "undecided": float(np.mean([one.undecided for one in found])),
         "wrong": float(np.mean([one.wrong for one in found])),
+        "half-width": float(np.median([one.half_width for one in found])),
     }
 
 
 def main(count: int = EXPERIMENTS) -> int:
-    """Print the shares of every machine; 1 where a promise is not kept."""
-    rows = {(kind, blocks): figures(kind, blocks, range(count)) for kind in MACHINES for blocks in BLOCKS}
-    shares = list(next(iter(rows.values())))
-    table = [
-        [kind, str(blocks), *(f"{100 * row[name]:.1f} %" for name in shares)] for (kind, blocks), row in rows.items()
-    ]
-    print(text_table(["machine", "blocks", *shares], table))
+    """Print the figures of every machine; 1 where a promise is not kept."""
+    timed = [(kind, blocks, 0) for kind in MACHINES for blocks in BLOCKS]
+    cases = timed + [(kind, DECODING_BLOCKS, decoded) for kind in DECODING_MACHINES for decoded in DECODED]
+    rows = {case: figures(case[0], case[1], range(count), case[2]) for case in cases}
+    names = list(next(iter(rows.values())))
+    table = [[*map(str, case), *(f"{100 * row[name]:.1f} %" for name in names)] for case, row in rows.items()]
+    print(text_table(["machine", "blocks", "decoded", *names], table))
     kept = all(row["covered or undecided"] >= LEAST_COVERED and row["wrong"] <= MOST_WRONG for row in rows.values())
     return 0 if kept else 1
 

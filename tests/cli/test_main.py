@@ -263,6 +263,11 @@ FILES = {
     "falling.yaml": "m: {1: 1.8, 2: 2.4, 3: 2.3}\n",
     "percent.yaml": "m: {1: 93}\n",
     "broken.yaml": "m: {1: 1.9\n",
+    "repeated.csv": "target,gpu,batch_size,context,gamma,t_decode_s,t_verify_s\n"
+    + 2 * "Llama2-7B,A100,1,64,2,0.1,0.2\n",
+    "bits.json": '{"model_type": "llama", "num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 2, '
+    '"intermediate_size": 8, "vocab_size": 8, "quantization_config": {"quant_method": "gptq", "bits": 3}}',
+    "huge.json": '{"model_type": "llama", "num_hidden_layers": 1' + 99 * "0" + "}",
     "own.json": '{"model_type": "llama"}',
     "sizes.json": "[]",
     "z100.csv": "target,gpu,batch_size,context,gamma,t_decode_s,t_verify_s\nLlama2-7B,8xZ100,32,1,2,0.1,0.1\n",
@@ -347,6 +352,12 @@ plan {PLAN} --pipeline-parallel 2
 plan {PLAN} --target org/absent
 plan {PLAN} --target own.json
 plan {PLAN} --target sizes.json
+plan {PLAN} --target bits.json
+plan {PLAN} --target huge.json
+plan {PLAN} --draft eagle
+plan {PLAN} --draft layers:x
+plan {PLAN} --max-itl 0ms
+plan {PLAN} --batch-size 1:1000:1 --context 1,2,3,4,5,6,7,8,9,10,11
 plan {PLAN} --survival-of runs/before
 plan --target llama-2-7b --hardware l40
 plan --target llama-2-7b --hardware l40 --survival-of runs/absent
@@ -367,6 +378,9 @@ plan --calibrate times.csv --alpha .8
 plan --calibrate times.csv --hold-out gamma
 plan --calibrate times.csv --alias mine
 plan --calibrate zero.csv
+plan --calibrate repeated.csv
+plan --calibrate times.csv --tensor-parallel 8
+plan --calibrate runs/before --hardware cpu-2-cores --dtype float32
 plan --calibrate lama.csv
 plan --calibrate z100.csv
 """

@@ -132,6 +132,22 @@ def test_names_of_the_table_can_be_told(command: Run) -> None:
     assert out.startswith("mine on 8xZ100, 30 rows;")
 
 
+def test_drafts_of_unknown_shape_are_named(command: Run) -> None:
+    text = TABLE.read_text(encoding="utf-8")
+    Path("t.csv").write_text(text.replace("TinyLlama-1.1B", "Mine"), encoding="utf-8")
+    fit = ("plan", "--calibrate", "t.csv", "--hardware", "a100-80gb-sxm", "--draft-window", "512")
+    code, out, err = command(*fit)
+    assert (code, err) == (0, "")
+    assert out.endswith("\ndrafts of unknown shape, left out: Mine; name them with --alias NAME=SHAPE\n")
+    assert re.search(r"^a100-80gb-sxm +30 ", out, flags=re.MULTILINE)
+    code, out, _ = command(*fit, "--alias", "Mine=tinyllama-1.1b")
+    assert (code, "unknown shape" in out, bool(re.search(r"^a100-80gb-sxm +47 ", out, flags=re.MULTILINE))) == (
+        0,
+        False,
+        True,
+    )
+
+
 def test_what_the_steps_do_not_tell_is_said() -> None:
     assert fitted_text(calibrate([synthetic()])) == (
         "bandwidth 80.0%, FLOPs 45.0% of peak, launch 150.0 µs a layer; "

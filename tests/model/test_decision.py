@@ -266,14 +266,14 @@ def test_a_gamma_that_was_not_decoded_moves_with_the_nearest_one_that_was() -> N
 
 
 @pytest.mark.parametrize(("own", "other"), [(0.03, 0.03), (0.05, 0.02), (0.02, 0.06)])
-def test_two_estimates_on_the_same_prompts_are_no_more_certain_than_together(own: float, other: float) -> None:
-    """Of equal values: w = v_p / (v_p + v_m), and the deviations add up as those of what errs together."""
+def test_two_estimates_share_at_most_what_the_better_known_one_varies_by(own: float, other: float) -> None:
+    """Of equal values: w = v_p / (v_p + v_m), and a covariance of min(v_p, v_m)."""
     found = summarise(_spread(1.2, own, 0)[:, None], [3], measured={3: _spread(1.2, other, 1)})
     assert found.low is not None
     assert found.high is not None
     weight = own**2 / (own**2 + other**2)
-    reach = 1.6449 * ((1 - weight) * own + weight * other)
-    assert math.log(found.high[0] / found.low[0]) / 2 == pytest.approx(reach, rel=0.03)
+    variance = (1 - weight) ** 2 * own**2 + weight**2 * other**2 + 2 * weight * (1 - weight) * min(own, other) ** 2
+    assert math.log(found.high[0] / found.low[0]) / 2 == pytest.approx(1.6449 * math.sqrt(variance), rel=0.03)
 
 
 def test_a_prediction_without_an_interval_decides_nothing_and_names_what_was_measured() -> None:

@@ -168,8 +168,10 @@ def test_a_label_of_every_speedup_is_said_once() -> None:
 def test_what_leaves_points_undecided_is_said_of_those_it_is_true_of() -> None:
     """Acceptance makes most of the variance in one of two points, the timings in the other."""
     shape = Shape(alphas={"t1": 0.55}, batch_sizes=(4,), contexts=(64, 256), gammas=(1,), uncertainty=0.15)
-    wide = {"tokens_per_round_low": 1.2, "tokens_per_round_high": 1.9}
-    rows = [replace(row, **wide) if row.context == 64 else row for row in predicted(shape)]
+    rows = [
+        replace(row, tokens_per_round_low=1.2, tokens_per_round_high=1.9) if row.context == 64 else row
+        for row in predicted(shape)
+    ]
     ((group,),) = answers_of(recommended(shape), curves(rows)).groups([4], [64, 256]).values()
     assert "in 1 of these 2 points most of the variance comes from acceptance" in group.following
     ((alike,),) = shape_answers(shape).groups([4], [64, 256]).values()

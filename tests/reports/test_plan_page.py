@@ -93,3 +93,16 @@ def test_a_page_is_not_written_over_what_a_run_measured(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"cells\.jsonl: holds what a run measured, another file name is expected"):
         write_plan_page(document(), measured)
     assert measured.read_text(encoding="utf-8") == "{}\n"
+
+
+def test_only_a_page_of_this_program_is_replaced(tmp_path: Path) -> None:
+    out = tmp_path / "plan.html"
+    out.write_text("<!DOCTYPE html>\n<title>mine</title>\n", encoding="utf-8")
+    with pytest.raises(
+        ValueError, match=r"plan\.html: expected a new file, or a page that specgauge wrote, got another"
+    ):
+        write_plan_page(document(), out)
+    assert "mine" in out.read_text(encoding="utf-8")
+    out.unlink()
+    first = write_plan_page(document(), out).read_text(encoding="utf-8")
+    assert write_plan_page(document(), out).read_text(encoding="utf-8") == first

@@ -97,6 +97,22 @@ def test_cells_that_are_open_for_one_reason_share_a_line(run: Run) -> None:
     )
 
 
+def test_each_reason_is_told_once_and_what_a_pair_was_refused_for_by_its_warning(run: Run) -> None:
+    unknown = {**dict.fromkeys(("value", "low", "high"))}
+    settings = [{"sampling": name, "batch_size": size} for name in ("greedy", "t1") for size in (1, 4)]
+    first = {**recommend(run).entries[0], "speedup": unknown, "decision": "undecided", "recommended_gamma": None}
+    warning = {"code": "pair_refused", "message": "not measured: pair 'p': no weights", "remedy": "…"}
+
+    def told(reason: str) -> list[str]:
+        entries = tuple({**first, **setting, "reason": reason} for setting in settings)
+        text = answer_text(Recommendations(entries=entries, confidence=0.9, warnings=(warning,)))
+        return text.partition("TRUST")[0].splitlines()
+
+    tables = ["p, greedy: no number in 2 cells", "", "p, t1: no number in 2 cells", ""]
+    assert told("refused: pair 'p': no weights") == tables
+    assert told("oom: full") == [*tables, "  4 cells, first p, greedy, batch 1, context 64: oom: full", ""]
+
+
 def test_a_run_stopped_before_it_predicted_has_answers(run: Run, tmp_path: Path) -> None:
     shutil.copytree(run.path, tmp_path / "run")
     for name in ("predictions.csv", "recommendation.yaml"):

@@ -1,7 +1,7 @@
 """`specgauge plan --calibrate`: how well a roofline fitted to measured times predicts those left out, and the fit.
 
 A table of measured times (columns of `MeasuredRow`) or a run directory is fitted and cross-validated for each target
-and machine, beside a plain line in (1, B, B·s); all rows of one device together become the calibration of its entry.
+and machine, beside a + b · batch + c · batch · context; all rows of one device together become the calibration of its entry.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from specgauge.configs.hardware import (
     load_shape,
 )
 from specgauge.configs.yaml_reader import config_text
+from specgauge.model.checks import LARGEST_GAMMA
 from specgauge.model.roofline.architecture import architecture_from_config
 from specgauge.model.roofline.calibration import (
     FORMS,
@@ -55,7 +56,7 @@ from specgauge.sweeps.foretell.calibration import (
 from specgauge.sweeps.foretell.machine import Dtypes, deployment, windowed
 from specgauge.sweeps.store.files import write_text_atomically
 from specgauge.sweeps.store.rundir import Run, check_written
-from specgauge.sweeps.store.schema import OPEN, Count, Positive, Text, Whole
+from specgauge.sweeps.store.schema import OPEN, BatchSize, Positive, Text, Whole
 from specgauge.sweeps.text_table import text_table
 
 FEWEST_ROWS = 8
@@ -72,9 +73,9 @@ class MeasuredRow:
     draft: Text | None = None
     """A shape, or a name with `self` in it: the target with a smaller cache."""
     gpu: Annotated[Text, Field(min_length=1)]
-    batch_size: Count
+    batch_size: BatchSize
     context: Whole
-    gamma: Whole
+    gamma: Annotated[Whole, Field(le=LARGEST_GAMMA)]
     t_decode_s: Positive
     t_verify_s: Positive
     t_draft_total_s: Annotated[float, Field(strict=True, allow_inf_nan=False, ge=0)] | None = None
@@ -95,10 +96,17 @@ def measured_groups(
     """The groups of a table, or of a run directory on an entry that is named.
 
     Raises:
-        ValueError: as `read_groups`; for a run, no entry or nothing that was timed.
+        ValueError: as `read_groups`; for a run, no entry or nothing that was timed; an option that tells nothing of it.
     """
     if not path.is_dir():
+        if tensor_parallel != 1:
+            expected = "expected none beside a table, whose gpu column tells it, such as 8xA100"
+            raise ValueError(f"--tensor-parallel: {expected}, got {tensor_parallel}")
         return read_groups(path, aliases=aliases, dtype=dtype or "bfloat16", draft_window=draft_window)
+    given = {"--alias": aliases, "--dtype": dtype, "--draft-window": draft_window}
+    told = [name for name, value in given.items() if value]
+    if told:
+        raise ValueError(f"{told[0]}: expected a table beside it, got the run {path}, whose models are known")
     if hardware is None:
         raise ValueError(f"--hardware: expected the entry of the machine that {path} was measured on, got none")
     return groups_of_run(Run.open(path), load_hardware(hardware), tensor_parallel=tensor_parallel)
@@ -112,10 +120,15 @@ def read_groups(
     draft_window: tokens that the drafts' caches hold at most.
 
     Raises:
-        ValueError: the table cannot be read (file, line, column), or a name of it means nothing.
+        ValueError: the table cannot be read (file, line, column), has a row twice, or a name of it means nothing.
     """
     grouped: dict[tuple[str, str], list[MeasuredRow]] = {}
-    for row in read_table(path, MeasuredRow).rows:
+    seen: dict[MeasuredRow, int] = {}
+    for number, row in enumerate(read_table(path, MeasuredRow).rows, start=1):
+        if row in seen:
+            point = f"{row.target} on {row.gpu}, batch size {row.batch_size}, context {row.context}, gamma {row.gamma}"
+            raise ValueError(f"{path}: expected every row once, got row {seen[row]} again as row {number}: {point}")
+        seen[row] = number
         grouped.setdefault((row.target, row.gpu), []).append(row)
     return [_group(target, gpu, rows, aliases, dtype, draft_window) for (target, gpu), rows in grouped.items()]
 
@@ -128,7 +141,7 @@ def _group(
     dtype: str,
     draft_window: int | None,
 ) -> MeasuredGroup:
-    match = re.fullmatch(r"(?:(\d+)x)?(.+)", gpu)
+    match = re.fullmatch(r"(?:(\d+)x)?(.+)", gpu, flags=re.DOTALL)
     assert match is not None
     shape = aliases.get(target) or _shipped("target", target, SHAPES)
     machine = deployment(
@@ -148,19 +161,20 @@ def _group(
         )
         for part in PARTS
     }
-    timed = _draft_rows(rows, aliases)
-    drafts = tuple(_drafts(name, own, machine, aliases, draft_window) for name, own in timed.items())
-    return MeasuredGroup(target=target, gpu=gpu, rows=len(rows), steps=steps, rounds=_rounds(rows), drafts=drafts)
-
-
-def _draft_rows(rows: Sequence[MeasuredRow], aliases: Mapping[str, str]) -> dict[str, list[MeasuredRow]]:
-    """Rows with the time of a draft of known shape, by its name."""
     timed: dict[str, list[MeasuredRow]] = {}
     for row in rows:
         if row.draft and row.gamma and row.t_draft_total_s:
             timed.setdefault(row.draft, []).append(row)
     known = [name for name in timed if "self" in name or name in aliases or _nearest_shape(name) is not None]
-    return {name: timed[name] for name in known}
+    return MeasuredGroup(
+        target=target,
+        gpu=gpu,
+        rows=len(rows),
+        steps=steps,
+        rounds=_rounds(rows),
+        drafts=tuple(_drafts(name, timed[name], machine, aliases, draft_window) for name in known),
+        unknown_drafts=tuple(name for name in timed if name not in known),
+    )
 
 
 def _drafts(
@@ -268,8 +282,8 @@ def _is_entry_of(entry: HardwareEntry, path: Path) -> bool:
     return there.to_yaml() == text and there.model_copy(update=plain) == entry.model_copy(update=plain)
 
 
-def entries_text(entries: Sequence[HardwareEntry]) -> str:
-    """Calibrations with all rows of a device, the errors on what was left out first."""
+def entries_text(entries: Sequence[HardwareEntry], groups: Sequence[MeasuredGroup] = ()) -> str:
+    """Calibrations with all rows of a device, the errors on what was left out first; what of the groups is not in."""
     rows: list[list[object]] = []
     for entry in entries:
         fitted = entry.calibration
@@ -292,7 +306,9 @@ def entries_text(entries: Sequence[HardwareEntry]) -> str:
     lines = [head, text_table(headings, rows)]
     if any("*" in str(row) for row in rows):
         lines.append("* at the peak, or hardly told by these steps")
-    return "\n".join([*lines, *_drafts_text(entries)])
+    unknown = list(dict.fromkeys(name for group in groups for name in group.unknown_drafts))
+    left_out = [f"drafts of unknown shape, left out: {', '.join(unknown)}; name them with --alias NAME=SHAPE"]
+    return "\n".join([*lines, *_drafts_text(entries), *(left_out if unknown else ())])
 
 
 def _drafts_text(entries: Sequence[HardwareEntry]) -> list[str]:
@@ -347,7 +363,8 @@ def _comparison_text(group: MeasuredGroup, comparison: Comparison) -> str:
         rows += [[f"  {by} {value}", *(f"{errors[value]:.2%}" for errors in by_value)] for value in sorted(by_value[0])]
     lines = [
         f"{group.target} on {group.gpu}, {group.rows} rows; {by} held out, absolute relative error: mean (worst)",
-        text_table(["", "line in (1, B, B·s)", "roofline, same rows", "roofline, both parts"], rows),
+        text_table(["", "plain line", "roofline, same rows", "roofline, both parts"], rows),
+        "plain line: a + b · batch + c · batch · context, blind to model and machine",
         f"fitted on all: {fitted_text(comparison.calibration)}",
     ]
     return "\n".join([*lines, *_misses(comparison)])
@@ -386,7 +403,7 @@ def _misses(comparison: Comparison) -> list[str]:
             )
         line, roofline = comparison.line[part].by_value(), held.by_value()
         lines += [
-            f"the line is nearer for {symbol} at {held.by} {value}: {line[value]:.2%} against {roofline[value]:.2%}"
+            f"the plain line is nearer for {symbol} at {held.by} {value}: {line[value]:.2%} against {roofline[value]:.2%}"
             for value in sorted(roofline)
             if roofline[value] > line[value]
         ]
@@ -397,7 +414,7 @@ def _misses(comparison: Comparison) -> list[str]:
             f"{peak / 1e12:.2f}"
             for first, second, rate in impossible_pairs(steps)
         ]
-    return lines or [f"no row misses by over {MISS:.0%}, and the line is nowhere nearer"]
+    return lines or [f"no row misses by over {MISS:.0%}, and the plain line is nowhere nearer"]
 
 
 def _forms_text(groups: Sequence[MeasuredGroup], *, by: Axis) -> str:

@@ -19,6 +19,7 @@ from specgauge.sweeps.foretell.words import PART_WORDS, acceptance_words, contex
 from specgauge.sweeps.text_table import text_table
 
 WIDTH = 80
+_NARROWEST = len("context 1  ")
 
 
 def typed_acceptance(
@@ -107,7 +108,8 @@ def _map(document: Mapping[str, Any]) -> Iterator[str]:
     points = {(one["batch_size"], one["context"]): one for one in document["points"]}
     contexts = [one["context"] for one in document["contexts"]]
     while contexts:
-        tables = (_table(document["batch_sizes"], contexts[:count], points) for count in range(len(contexts), 0, -1))
+        most = min(len(contexts), WIDTH // _NARROWEST)
+        tables = (_table(document["batch_sizes"], contexts[:count], points) for count in range(most, 0, -1))
         count, lines = next((count, lines) for count, lines in tables if count == 1 or max(map(len, lines)) <= WIDTH)
         contexts = contexts[count:]
         yield from (*lines, "")

@@ -72,6 +72,12 @@ def test_aiperf_records_that_contradict_themselves(tmp_path: Path) -> None:
         read_aiperf([written(tmp_path / "warm.jsonl", warm_up)], Given())
 
 
+def test_another_name_for_the_acceptance_is_no_plain_decoding(tmp_path: Path) -> None:
+    text = aiperf_records(8, 2, 1.0).replace('"spec_decode_acceptance"', '"spec_decoding_acceptance"')
+    with pytest.raises(ValueError, match="expected the field 'spec_decode_acceptance', got 'spec_decoding_acceptance'"):
+        read_aiperf([written(tmp_path / "records.jsonl", text)], Given())
+
+
 def test_aiperf_may_wrap_what_it_tells(tmp_path: Path) -> None:
     (line, *_) = aiperf_records(8, 2, 1.0).splitlines()
     content = json.loads(line)

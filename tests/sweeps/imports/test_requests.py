@@ -84,7 +84,9 @@ def test_a_gamma_that_changes_is_told_apart_by_steps() -> None:
         ({"num_spec_tokens": None, "num_draft_tokens": 10}, "expected a whole gamma from 0 to 64, got 2.5"),
         ({"num_spec_tokens": None, "num_draft_tokens": None}, "expected num_spec_tokens or num_draft_tokens, got"),
         ({"acceptance_histogram": {"one": 4}}, "expected counts by accepted drafts 0, 1, …, got the key 'one'"),
-        ({"per_step_drafted": [3, 2], "per_step_accepted": [1]}, "of one length, got 2 and 1"),
+        ({"per_step_drafted": [3, 2]}, "it, per_step_drafted: expected one for each of 4 rounds, got 2"),
+        ({"per_step_accepted": [3, 2, 2, 0]}, "it, per_step_accepted: expected 6 in all, got 7"),
+        ({"num_draft_tokens": 5}, "expected at most 5 accepted drafts, as many as drafted, got 6"),
         ({"num_spec_steps": -1}, "expected a number of at least 0, got -1"),
         ({"acceptance_histogram": "many"}, "expected a list, got 'many'"),
     ],
@@ -125,16 +127,9 @@ def test_answers_without_metrics_are_refused(tmp_path: Path) -> None:
         read_answers([path], Given())
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"acceptance_histogram": {"99999999999": 1}},
-        {"per_step_drafted": [3, 2], "per_step_accepted": [99999999999, 0]},
-    ],
-)
-def test_a_run_of_accepted_drafts_that_no_gamma_has_is_refused(changes: dict[str, Any]) -> None:
+def test_a_run_of_accepted_drafts_that_no_gamma_has_is_refused() -> None:
     with pytest.raises(ValueError, match=r"expected at most \d+ drafts accepted in a round, got 99999999999$"):
-        counts_of(record(**changes), None)
+        counts_of(record(acceptance_histogram={"99999999999": 1}), None)
 
 
 @pytest.mark.parametrize(
@@ -206,3 +201,31 @@ def test_the_engine_tells_the_same_both_ways() -> None:
     mapping = acceptance(3, counts(3))
     (counted,) = counts_of(Record(where="it", values=mapping), None).values()
     assert counted.accepted_by_position == counts(3).accepted_by_position
+
+
+@pytest.mark.parametrize(
+    ("read", "answers", "old", "new", "told"),
+    [
+        (read_meta_info, sglang_answers(2), "spec_verify_ct", "spec_rounds", "expected the field 'spec_verify_ct', it"),
+        (
+            read_answers,
+            vllm_answers(1, 2, 1.0),
+            "speculative_decoding",
+            "speculative_decode",
+            "expected the field 'speculative_decoding', got 'speculative_decode'; other releases may",
+        ),
+        (
+            read_timings,
+            llama_answers(1, 2, 1.0),
+            "draft_n_accepted",
+            "draft_n_passed",
+            "expected the field 'draft_n_accepted', got 'draft_n_passed'; other releases may write it otherwise",
+        ),
+    ],
+)
+def test_another_name_for_what_tells_speculation_is_no_plain_decoding(
+    tmp_path: Path, read: Any, answers: list[dict[str, Any]], old: str, new: str, told: str
+) -> None:
+    path = written(tmp_path / "answers.json", json.dumps(answers).replace(f'"{old}"', f'"{new}"'))
+    with pytest.raises(ValueError, match=told):
+        read([path], Given())

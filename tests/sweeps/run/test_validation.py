@@ -16,7 +16,7 @@ from specgauge.configs.schema import Config
 from specgauge.sweeps.plan import plan_cells
 from specgauge.sweeps.run import runner
 from specgauge.sweeps.run.budget import Deadline
-from specgauge.sweeps.run.decoded_cells import batches, neighbours, validation_cells
+from specgauge.sweeps.run.decoded_cells import batches, neighbours, spread_by_acceptance, validation_cells
 from specgauge.sweeps.run.progress import Limits, Progress, Stage
 from specgauge.sweeps.run.session import Session
 from specgauge.sweeps.run.validation import DECODING_SHARE, Validation
@@ -299,6 +299,13 @@ def test_a_run_decodes_what_is_asked_for_and_tells_what_was_not(
     assert runner.run(config(), out=path) == 0
     assert bench.decoded == []
     assert {name: (path / name).read_bytes() for name in kept} == kept
+
+
+def test_the_first_prompts_decoded_of_each_group_stand_for_all_of_it() -> None:
+    accepted = [4.0, 1.0, 3.0, 2.0, 1.0, 3.0]
+    assert spread_by_acceptance(["a"] * 6, accepted) == [2, 4, 5, 1, 3, 0]
+    assert spread_by_acceptance(["a", "b"] * 3, accepted) == [2, 3, 4, 1, 0, 5], "groups keep their places"
+    assert spread_by_acceptance([None] * 3, [math.nan] * 3) == [0, 1, 2], "as they stand where nothing is known"
 
 
 ROWS = [[number] for number in range(5)]
