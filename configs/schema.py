@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 from annotated_types import MinLen
 from pydantic import AfterValidator, Discriminator, Field, Tag, ValidationInfo, model_validator
 
+from specgauge.configs.engines import engine_defaults, engine_errors
 from specgauge.configs.errors import Errors, fail, refused
 from specgauge.configs.fields import (
     EMBEDDED,
@@ -323,11 +324,13 @@ class Config(Section):
     @classmethod
     def _with_variants(cls, written: Any, info: ValidationInfo) -> Any:
         """A pair for every variant, where lists make any; not where the context says that they are spread already."""
-        if not isinstance(written, Mapping) or info.context == SPREAD:
+        if not isinstance(written, Mapping):
             return written
+        if info.context == SPREAD:
+            return engine_defaults(written)
         found = spread(written)
         fail(found.errors)
-        return found.value
+        return engine_defaults(found.value)
 
     def mode_of(self, pair: PairConfig) -> Mode:
         """How a pair's forwards run: its own mode, or the configuration's."""
@@ -336,6 +339,11 @@ class Config(Section):
     def threads_of(self, pair: PairConfig) -> int | None:
         """Torch's threads for a pair: its own, or the configuration's; None is what is faster here."""
         return pair.threads or self.threads
+
+    @property
+    def is_served(self) -> bool:
+        """Whether servers decode, for every pair, in the place of models that are loaded."""
+        return any(pair.engines for pair in self.pairs)
 
     def points(self, only: str | None = None) -> Iterator[GridPoint]:
         """Every point of the full grid, by pair, then batch size and context; of one pair alone where it is named."""
@@ -369,6 +377,7 @@ class Config(Section):
             error = refused(None, "rules that leave at least one cell", got="rules that leave none")
             errors.append((("grid", "exclude" if grid.exclude else "include"), error))
         errors += self._validation_errors()
+        errors += engine_errors([(pair.engine, pair.engines) for pair in self.pairs], grid.gamma)
         errors += [
             (("pairs", index, role, "device"), refused("cpu", "auto or cuda, since mode is cuda_graph"))
             for index, pair in enumerate(self.pairs)
@@ -405,6 +414,12 @@ class Config(Section):
             expected = "null where validate.acceptance is given: policies are tuned on what the models accept"
             errors.append((("validate", "policies"), refused(None, expected, got=", ".join(wanted.policies))))
         deepest = max(self.grid.gamma) if wanted.gamma == "recommended" else max(wanted.gamma)
+        if self.is_served and wanted.policies is not None:
+            expected = "null, since servers choose γ by policies of their own"
+            errors.append((("validate", "policies"), refused(None, expected, got=", ".join(wanted.policies))))
+        if self.is_served and wanted.acceptance is not None:
+            expected = "null, since servers accept by their models"
+            errors.append((("validate", "acceptance"), refused(None, expected, got="rates")))
         if isinstance(wanted.acceptance, tuple) and len(wanted.acceptance) < deepest:
             expected = f"one rate, or one for each draft of the largest gamma, which is {deepest}"
             errors.append((("validate", "acceptance"), refused(None, expected, got=f"{len(wanted.acceptance)} rates")))
