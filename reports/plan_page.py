@@ -26,6 +26,8 @@ from specgauge.sweeps.foretell.words import PART_WORDS, acceptance_words, contex
 from specgauge.sweeps.store.rundir import check_written
 
 
+MOST_CELLS = 1000
+"""Points that a page shows; as many are drawn in seconds."""
 _GENERATOR, _HEAD_BYTES = b'<meta name="generator" content="specgauge', 1000
 """How the head of a page of this program is known."""
 
@@ -34,10 +36,14 @@ def write_plan_page(document: Mapping[str, Any], out: Path) -> Path:
     """Write the page of the document of `specgauge.sweeps.foretell.document.plan_document` to `out` and return it.
 
     Raises:
-        ValueError: `out` is no file, in no folder, or holds what a run measured or anything but a page of this program.
+        ValueError: `out` is no file, in no folder, holds what a run measured or anything but a page of this program,
+            or there are too many points.
         StorageError: the disk refused the write; an older page stays.
     """
     check_written(out, "plan.html")
+    count = len(document["points"])
+    if count > MOST_CELLS:
+        raise ValueError(f"{out}: expected at most {MOST_CELLS} points on a page, got {count}; give fewer, or no page")
     if out.exists() and _GENERATOR not in out.read_bytes()[:_HEAD_BYTES]:
         raise ValueError(f"{out}: expected a new file, or a page that specgauge wrote, got another, which is kept")
     write_page(out, "plan.jinja", page_values(document))

@@ -106,3 +106,12 @@ def test_only_a_page_of_this_program_is_replaced(tmp_path: Path) -> None:
     out.unlink()
     first = write_plan_page(document(), out).read_text(encoding="utf-8")
     assert write_plan_page(document(), out).read_text(encoding="utf-8") == first
+
+
+def test_a_page_has_room_for_so_many_points(tmp_path: Path) -> None:
+    found = document()
+    found["points"] *= 167
+    with pytest.raises(
+        ValueError, match=r"plan\.html: expected at most 1000 points on a page, got 1002; give fewer, or no"
+    ):
+        write_plan_page(found, tmp_path / "plan.html")
