@@ -25,7 +25,6 @@ from specgauge.reports.tables import Row, RowGroup, Table
 from specgauge.sweeps.foretell.words import PART_WORDS, acceptance_words, context_sentence, trust_words
 from specgauge.sweeps.store.rundir import check_written
 
-
 MOST_CELLS = 1000
 """Points that a page shows; as many are drawn in seconds."""
 _GENERATOR, _HEAD_BYTES = b'<meta name="generator" content="specgauge', 1000
