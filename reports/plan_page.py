@@ -129,6 +129,13 @@ def _table(document: Mapping[str, Any]) -> Table:
     return Table(columns=columns, groups=groups, words=frozenset({4, 9}))
 
 
+def _decision(point: Mapping[str, Any]) -> str:
+    if point["fits"] is False:
+        return "does not fit"
+    verdict: str = point["decision"]["verdict"]
+    return verdict if point["recommended_gamma"] else "over the limit"
+
+
 def _shown(point: Mapping[str, Any]) -> Mapping[str, Any]:
     """The γ that a row is about."""
     found: Mapping[str, Any] = next(
@@ -150,7 +157,7 @@ def _cells(point: Mapping[str, Any], units: Sequence[TimeUnit]) -> list[str]:
         str(at["gamma"]),
         number(at["speedup"]),
         interval(at["low"], at["high"]),
-        "does not fit" if point["fits"] is False else point["decision"]["verdict"],
+        _decision(point),
         *(unit.text(seconds) for unit, seconds in zip(units, _times_s(point), strict=True)),
         ", ".join(bounds),
     ]

@@ -67,7 +67,9 @@ def test_break_even_is_drawn_where_it_is_crossed(tmp_path: Path) -> None:
 
 
 def test_a_limit_that_nothing_keeps(tmp_path: Path) -> None:
-    assert "over limit" in page(tmp_path, max_itl_s=1e-6)
+    found = page(tmp_path, max_itl_s=1e-6)
+    assert "over limit" in found
+    assert found.count(">over the limit<") == 6
 
 
 def test_the_same_plan_gives_the_same_bytes(tmp_path: Path) -> None:
