@@ -32,21 +32,25 @@ SHAPES = {path.stem: path for path in sorted(_FOLDER.glob("shapes/*.json"))}
 """The shipped hardware entries and model shapes: files by name."""
 
 
-class Quantity(Section):
+class _Part(Section, use_attribute_docstrings=False):
+    """A mapping of an entry; its fields are described in no schema, and reading their sources takes time."""
+
+
+class Quantity(_Part):
     """A number and the document or measurement that says so."""
 
     value: Annotated[float, Field(ge=1, le=1e30)]
     source: Annotated[str, Field(min_length=1)]
 
 
-class Count(Section):
+class Count(_Part):
     """A whole number and its source."""
 
     value: Annotated[int, Field(ge=1, le=1_000_000)]
     source: Annotated[str, Field(min_length=1)]
 
 
-class Peaks(Section):
+class Peaks(_Part):
     """Dense peak rates in FLOPs (or integer operations) per second, by dtype; null is unknown or not there."""
 
     float64: Quantity | None = None
@@ -76,7 +80,7 @@ def _rising(values: list[int]) -> list[int]:
 _Span = Annotated[list[_Positive], AfterValidator(_rising)]
 
 
-class CalibrationError(Section):
+class CalibrationError(_Part):
     """How far times are predicted by fits that had not seen them."""
 
     held_out: Literal["batch_size", "context", "tokens", "target", "row"]
@@ -92,7 +96,7 @@ class CalibrationError(Section):
     """The same of T_verify / T_decode."""
 
 
-class DraftError(Section):
+class DraftError(_Part):
     """How far times of drafts are predicted by fits that had not seen them."""
 
     held_out: Literal["batch_size", "context", "row", "draft"]
@@ -104,7 +108,7 @@ class DraftError(Section):
     """Root mean square of log(predicted / measured)."""
 
 
-class DraftCalibration(Section):
+class DraftCalibration(_Part):
     """What measured times of drafts say beyond their targets' steps, whose two fractions they keep."""
 
     launch_s: _Seconds
@@ -121,7 +125,7 @@ class DraftCalibration(Section):
     """For other shapes; null where there is one shape only."""
 
 
-class CalibrationEntry(Section):
+class CalibrationEntry(_Part):
     """What measured steps say of a device and its software (`specgauge plan --calibrate … --out FILE` writes it)."""
 
     bandwidth_fraction: _Fraction
@@ -160,7 +164,7 @@ class CalibrationEntry(Section):
     """What fitted it."""
 
 
-class HardwareEntry(Section):
+class HardwareEntry(_Part):
     """One device; null is unknown."""
 
     name: Annotated[str, Field(min_length=1)]
