@@ -35,7 +35,7 @@ SHORT = "Say hello."
 POLL_S = 0.5
 SETTLING_S = 0.05
 SCRAPES = 40
-"""At most, until counters stand still."""
+"""At most, until counters stand still and have every token that was sent."""
 
 Span = tuple[float, float]
 
@@ -258,9 +258,11 @@ async def run_block(
     """
     if len(prompts) < batch_size:
         raise ValueError(f"a block: expected at least {batch_size} prompts, one a stream, got {len(prompts)}")
+    least = 0.0
     if client.options is None:
-        await client.probe(_short(prompts[0]))
-    before = await _settled(client)
+        least = read_generated(await client.metrics() or "")
+        least += (await client.probe(_short(prompts[0]))).tokens or 0
+    before = await _settled(client, least)
     clock = asyncio.get_running_loop().time
     load = _Load(
         client=client,
@@ -275,7 +277,7 @@ async def run_block(
     void, after = load.void, None
     if before is not None:
         try:
-            after = await _settled(client)
+            after = await _settled(client, read_generated(before) + sum(stream.tokens or 0 for stream in load.streams))
         except ValueError as error:  # the server is gone: what was seen of it is kept
             void = void or str(error)
     block = LoadBlock(
@@ -310,11 +312,11 @@ def _short(prompt: Prompt) -> Prompt:
     return [prompt[0]] if isinstance(prompt[0], int) else [{"role": "user", "content": SHORT}]
 
 
-async def _settled(client: OpenAIClient) -> str | None:
-    """The server's metrics once they count no more tokens: engines write them after the tokens have been sent."""
+async def _settled(client: OpenAIClient, least: float = 0.0) -> str | None:
+    """The server's metrics once they count no more tokens, and `least`: engines write them after tokens are sent."""
     text, generated = await client.metrics(), -1.0
     for _ in range(SCRAPES):
-        if text is None or read_generated(text) == generated:
+        if text is None or least <= read_generated(text) == generated:
             break
         generated = read_generated(text)
         await asyncio.sleep(SETTLING_S)

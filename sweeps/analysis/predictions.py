@@ -29,7 +29,14 @@ from specgauge.sweeps.analysis.cell_estimate import CellEstimate, SharedCosts, e
 from specgauge.sweeps.analysis.decoded import DecodedCells
 from specgauge.sweeps.analysis.imported_warnings import between_warnings, imported_warnings
 from specgauge.sweeps.analysis.left_out import ANEW, left_out_warnings, with_one_remedy
-from specgauge.sweeps.analysis.settings import NOTHING_COUNTED, RunSetting, acceptance_reasons, cells_of, run_settings
+from specgauge.sweeps.analysis.settings import (
+    NOT_COUNTED,
+    NOTHING_COUNTED,
+    RunSetting,
+    acceptance_reasons,
+    cells_of,
+    run_settings,
+)
 from specgauge.sweeps.analysis.timings import REFUSED, UNMEASURED, CellTimings, collect_timings, timings_of
 from specgauge.sweeps.analysis.warnings import (
     acceptance_warnings,
@@ -43,11 +50,14 @@ from specgauge.sweeps.analysis.warnings import (
     timing_warnings,
 )
 from specgauge.sweeps.plan import chains, plan_cells, planned_pairs
+from specgauge.sweeps.served.validation import served_validation
+from specgauge.sweeps.served.warnings import served_warnings
 from specgauge.sweeps.store.derived import stands, write_answers
 from specgauge.sweeps.store.outcomes import OUT_OF_TIME, PairOutcome, read_outcomes
 from specgauge.sweeps.store.rows import columns, plain, readable, write_csv
 from specgauge.sweeps.store.rundir import PREDICTIONS, VALIDATION, Run
 from specgauge.sweeps.store.schema import DecodedKey, PredictionRow, RecommendationRow, ValidationRow, WarningRow
+from specgauge.sweeps.store.served import read_served
 from specgauge.sweeps.store.tables import read_tuned
 
 TOO_SHORT = "no text leaves room for the largest gamma; raise workload.max_new_tokens"
@@ -179,7 +189,7 @@ def predict(run: Run) -> Predictions:
             key, found = setting.decoded_key(cell.cell), estimate.speedup
             pairs = zip(found.gammas.tolist(), found.predicted.tolist(), strict=True)
             predicted |= {(key, gamma): value for gamma, value in pairs}
-    validation = tuple(analysed.decoded.rows(predicted))
+    validation = (*analysed.decoded.rows(predicted), *served_validation(analysed.run, analysed.settings, predicted))
     policies = tuple(policy_rows(run, analysed.decoded))
     found_warnings = [
         *_run_warnings(analysed, recommendations, validation),
@@ -212,7 +222,7 @@ def recommended_gammas(run: Run, pair: str) -> dict[DecodedKey, int | None]:
     config = run.config
     shared: SharedCosts = {}
     cells = [cell for cell in plan_cells(config) if cell.pair == pair]
-    timed = collect_timings(cells, config.grid.gamma, run.journal())
+    timed = collect_timings(cells, config.grid.gamma, run.journal(), is_served=run.is_served)
     found: dict[DecodedKey, int | None] = {}
     for setting in run_settings(run, {}, pairs=[pair]):
         for cell in cells_of(setting, timed):
@@ -231,7 +241,8 @@ def _trouble(setting: RunSetting, cell: CellTimings, gamma: int) -> tuple[str, s
     if acceptance is None:
         return "unmeasured", setting.reason
     if not acceptance.only([gamma]).is_known[0]:
-        return "unmeasured", NOTHING_COUNTED if setting.texts is None else TOO_SHORT
+        nothing = NOT_COUNTED if cell.is_served else NOTHING_COUNTED
+        return "unmeasured", nothing if setting.texts is None else TOO_SHORT
     return "ok", ""
 
 
@@ -256,7 +267,7 @@ def _row(
             provenance = max(provenance, Provenance.EXTRAPOLATED)
         row["acceptance_provenance"] = provenance.label
     if cell.trouble(gamma)[0] == "ok":
-        row["cost_provenance"] = (Provenance.IMPORTED if cell.is_apart else Provenance.MEASURED).label
+        row["cost_provenance"] = cell.round_provenance.label
     if estimate is not None and gamma in estimate.costs.gammas:
         row |= _speedup(estimate, gamma)
     return row
@@ -354,6 +365,7 @@ def _run_warnings(
 
 def _measured_warnings(analysed: AnalysedRun, validation: Sequence[Mapping[str, Any]]) -> Iterator[WarningRow]:
     config, cells, found = analysed.run.config, analysed.cells, analysed.settings
+    served = read_served(analysed.run.path)
     yield from met_warnings(analysed.outcomes)
     for pair in planned_pairs(config):
         own = [cell for cell in cells if cell.cell.pair == pair.name]
@@ -361,8 +373,11 @@ def _measured_warnings(analysed: AnalysedRun, validation: Sequence[Mapping[str, 
         if analysed.run.is_imported:
             yield from imported_warnings(analysed.run, pair.name, own)
         else:
+            if analysed.run.is_served:
+                yield from served_warnings(pair.name, served)
             for row in timing_warnings(config, pair.name, own, analysed.decoded.disturbances(pair.name)):
-                if has_time or row.code != UNMEASURED:  # what there was no time for is told once
+                is_told = row.code == "skipped" and analysed.run.is_served  # as a batch size that was not reached
+                if (has_time or row.code != UNMEASURED) and not is_told:  # what there was no time for is told once
                     yield row
         is_skipped = all(arm.status in ("skipped", REFUSED) for cell in own for arm in cell.arms.values())
         settings = {setting.key.sampling: setting for setting in found if setting.key.pair == pair.name}
@@ -378,7 +393,7 @@ def _measured_warnings(analysed: AnalysedRun, validation: Sequence[Mapping[str, 
                     else "run the same command again; where memory ran out, lower acceptance.batch_size and chunk",
                 )
     for setting in found:
-        if analysed.run.is_imported:
+        if analysed.run.has_counts:
             yield from between_warnings(analysed.run, setting, cells_of(setting, cells))
         if setting.rounds is not None and setting.rounds.chain_check is not None:
             yield from setting_warnings(

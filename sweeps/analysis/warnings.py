@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from specgauge.model.acceptance.recorded import ChainCheck
-from specgauge.model.arms import is_prefill, verify_arm
+from specgauge.model.arms import is_prefill, round_arm, verify_arm
 from specgauge.model.decision import ratio_text
 from specgauge.model.search.candidates import LEFT_OUT
 from specgauge.model.settings import Setting
@@ -199,7 +199,8 @@ def _falling(config: Config, pair: str, cells: Sequence[CellTimings]) -> Iterato
     """T_verify that falls from one gamma to the next, the intervals of the medians apart."""
     falls = []
     for cell in cells:
-        measured = [(gamma, cell.arms[verify_arm(gamma)]) for gamma in config.grid.gamma]
+        arm_of = round_arm if cell.is_served else verify_arm
+        measured = [(gamma, cell.arms[arm_of(gamma)]) for gamma in config.grid.gamma]
         known = [(gamma, arm.samples_s[:, 0]) for gamma, arm in measured if arm.status == "ok"]
         for (gamma, before), (larger, after) in itertools.pairwise(known):
             first = median_interval(before, config.precision.confidence)

@@ -35,6 +35,7 @@ from specgauge.sweeps.store.rundir import ENVIRONMENT, Run, read_environment
 if TYPE_CHECKING:
     from specgauge.bench.models.pair import LoadedPair
     from specgauge.bench.timing.blocks import TimingCell
+    from specgauge.configs.schema import Config
 
 
 class PairRun:
@@ -246,6 +247,28 @@ class PairRun:
             if questions:
                 asked = [cell for cell in cells if cell.cell_id in questions]
                 measure_adaptively(loaded, asked, questions=questions, **options)
+
+
+def measure_pair(session: Session) -> PairOutcome:
+    """Measure what is missing of a pair: its models, loaded here, or its servers.
+
+    Raises:
+        StorageError: the disk refused a write.
+    """
+    if session.pair.engines:
+        from specgauge.sweeps.served.measure import ServedPair
+
+        return ServedPair(session).measure()
+    return PairRun(session).measure()
+
+
+def environment_of(run: Path, config: Config) -> Mapping[str, Any]:
+    """The environment that a run is measured in; ValueError as `prepare_machine`."""
+    if config.is_served:
+        from specgauge.sweeps.served.environment import served_environment
+
+        return served_environment(config)
+    return prepare_machine(run, config.threads)
 
 
 def prepare_machine(run: Path, threads: int | None) -> Mapping[str, Any]:

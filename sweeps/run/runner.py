@@ -26,7 +26,7 @@ from specgauge.sweeps.model_sizes import read_sizes
 from specgauge.sweeps.plan import planned_pairs
 from specgauge.sweeps.recommend import recommend
 from specgauge.sweeps.run.budget import Deadline
-from specgauge.sweeps.run.pair import PairRun, prepare_machine
+from specgauge.sweeps.run.pair import environment_of, measure_pair
 from specgauge.sweeps.run.progress import progress_to
 from specgauge.sweeps.run.session import Session, warning_of
 from specgauge.sweeps.run.worker import measure_apart
@@ -69,8 +69,9 @@ def run(
     if not fresh:
         tell_altered(out, partial(print, file=sys.stderr, flush=True))
     deadline = Deadline(config.limits.run_seconds)
-    sizes = read_sizes(config)
-    check_contexts(config, sizes)
+    sizes = {} if config.is_served else read_sizes(config)
+    if not config.is_served:
+        check_contexts(config, sizes)
     notes: list[Note] = []
     prompts = read_prompts(config.workload, notes.append, seed=config.seed)
     before = Before.of(out)
@@ -78,12 +79,10 @@ def run(
     with progress_to(sys.stderr) as shown:
         if outcomes is None:
             with OpenRun(out, config, fresh=fresh) as opened:
-                opened.check_environment(prepare_machine(out, config.threads))
+                opened.check_environment(environment_of(out, config))
                 pairs = planned_pairs(config)
                 outcomes = {
-                    pair.name: _with_notes(
-                        PairRun(Session(opened, pair, prompts, shown, deadline=own)).measure(), notes
-                    )
+                    pair.name: _with_notes(measure_pair(Session(opened, pair, prompts, shown, deadline=own)), notes)
                     for pair, own in zip(pairs, deadline.shares(len(pairs)), strict=True)
                 }
                 keep_outcomes(out, outcomes)
@@ -163,7 +162,7 @@ def _measure_apart(
     config: Config, out: Path, fresh: bool, deadline: Deadline, notes: Sequence[Note]
 ) -> dict[str, PairOutcome]:
     """Measure every pair in a process of its own, one after the other; what is known of them is kept at once."""
-    for package in ("torch", "transformers"):
+    for package in ("httpx",) if config.is_served else ("torch", "transformers"):
         if find_spec(package) is None:
             raise ModuleNotFoundError(f"No module named {package!r}", name=package)
     OpenRun(out, config, fresh=fresh).close()

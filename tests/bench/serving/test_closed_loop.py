@@ -38,7 +38,8 @@ def test_plain_decoding_of_equal_lengths_is_known_exactly() -> None:
     assert block.tpot_s == pytest.approx(0.01)
     assert block.ttft_s == pytest.approx(4 * 5 * 0.001)
     assert block.tokens_per_s == pytest.approx(4 / 0.01)
-    assert block.full == ((pytest.approx(block.started_s + 0.02), pytest.approx(block.started_s + 0.33)),)
+    (span,) = block.full
+    assert span == pytest.approx((block.started_s + 0.02, block.started_s + 0.33))
     assert [stream.prompt for stream in block.streams] == [0, 1, 2, 3]
 
 
