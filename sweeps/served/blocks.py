@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from statistics import median
 from typing import Any
 
 from specgauge.bench.serving.block_notes import notes_of
@@ -49,7 +50,7 @@ def served_block(block: LoadBlock, place: ServedRow) -> ServedBlock:
     gamma, counts = place.gamma, block.counts
     by_request = list(_of_requests(block, gamma))
     omega = None if counts is None or not gamma else counts.tokens_per_round
-    t_round_s, tpot_s = block.t_round_s, block.tpot_s
+    t_round_s, tpot_s = block.t_round_s, _token_s(block)
     is_by_tokens = t_round_s is None and tpot_s is not None and (omega is not None or gamma == 0)
     if is_by_tokens and tpot_s is not None:
         t_round_s = tpot_s * (omega or 1.0)
@@ -85,6 +86,20 @@ def served_block(block: LoadBlock, place: ServedRow) -> ServedBlock:
         for unit in (_units(block, by_request, gamma) if gamma and status == "ok" else ())
     )
     return ServedBlock(row=row, counts=found, status=status)
+
+
+def _token_s(block: LoadBlock) -> float | None:
+    """Time per token: the median over streams; tokens that came with the first ones, as through a proxy, are none."""
+    found = []
+    for stream in block.done:
+        first_s, last_s = (stream.chunk_s[0], stream.chunk_s[-1]) if stream.chunk_s else (0.0, 0.0)
+        after = [
+            tokens for at, tokens in zip(stream.chunk_s, stream.chunk_tokens, strict=True) if at > first_s and tokens
+        ]
+        tokens = stream.later_tokens if stream.seen_tokens is None else sum(after)
+        if last_s > first_s and tokens:
+            found.append((last_s - first_s) / tokens)
+    return median(found) if found else None
 
 
 def _notes(block: LoadBlock, reason: str | None) -> Iterator[Any]:
