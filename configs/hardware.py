@@ -117,7 +117,7 @@ class CalibrationEntry(Section):
     launch_s: _Error
     """Fixed seconds of one layer."""
     t_overhead_s: float | None = None
-    """Epsilon, the rest of a round; null where the table has no measured speed-ups."""
+    """Epsilon, the rest of a round; null where a table has no measured speed-ups, or a run has not measured it."""
     not_identified: list[str]
     """Fitted numbers that the steps hardly depend on, or that are at their bound."""
     steps: Annotated[int, Field(gt=0)]

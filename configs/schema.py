@@ -226,7 +226,8 @@ class ValidateConfig(Section):
         Annotated[Literal["recommended"], Tag("word")] | Annotated[Gammas, Tag("axis")],
         Discriminator(lambda written: "word" if isinstance(written, str) and ":" not in written else "axis"),
     ] = "recommended"
-    """Gammas that are decoded, each one of grid.gamma; `recommended` is the recommended one and its neighbours."""
+    """Gammas that are decoded, each one of grid.gamma; `recommended` is the recommended one and its neighbours,
+    which are left out where time does not hold three batches of each cell with them."""
     batch_size: Annotated[BatchSizes | None, null_means("those of grid.batch_size")] = None
     """Batch sizes that are decoded, each one of grid.batch_size; null is all of them."""
     context: Annotated[Contexts | None, null_means("those of grid.context")] = None
@@ -238,8 +239,8 @@ class ValidateConfig(Section):
     """Adaptive policies that are decoded beside the gammas; null is none. They are tuned on the recorded acceptance of
     every other prompt, so that no prompt is decoded by a policy that has seen it."""
     prompts: Annotated[Positive | None, null_means("every prompt")] = 16
-    """Prompts decoded in each cell, the first, or evenly by category; each is brought to exactly the context's
-    length."""
+    """Prompts decoded in each cell, evenly by category, and in an order in which the recorded texts of any first few
+    accept about as many drafts as those of all; each is brought to exactly the context's length."""
     max_new_tokens: Annotated[
         Annotated[int, Field(ge=2, le=LARGEST_CONTEXT)] | None, null_means("workload.max_new_tokens")
     ] = None
@@ -262,7 +263,7 @@ class ValidateConfig(Section):
     are then not the target's."""
     max_seconds: Annotated[Seconds | None, NO_LIMIT] = 300.0
     """Seconds for the decoding of one pair, by the clock: no block is begun that, by those before it, would not fit.
-    Null is no limit."""
+    Where they are few, fewer cells are decoded rather than too few texts of each. Null is no limit."""
 
 
 class LimitsConfig(Section):

@@ -172,6 +172,11 @@ def sentence(words: str) -> str:
     return words[0].upper() + words[1:] + ("" if words[-1] in ".!?" else ".")
 
 
+def unbroken(words: str) -> str:
+    """`words` with what belongs together on one line: `5 %`, `1.2 ×`, `γ = 3`."""
+    return words.replace(" %", PER_CENT).replace(" ×", TIMES).replace("γ = ", "γ\u00a0=\u00a0")
+
+
 def printable(text: str) -> str:
     """`text` without the characters that neither HTML nor XML has a place for."""
     return _NOT_TEXT.sub("\ufffd", text)

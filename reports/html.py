@@ -9,20 +9,21 @@ same bytes.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeGuard
 
 import jinja2
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from specgauge.configs.pairs import PairConfig
 from specgauge.model.settings import Point, Setting
 from specgauge.reports import sections
 from specgauge.reports.answers import NO_ANSWER, Answers, setting_words
 from specgauge.reports.copying import copies
-from specgauge.reports.formatting import UNKNOWN, count, duration, percent, printable, sentence
+from specgauge.reports.formatting import UNKNOWN, count, duration, percent, printable, sentence, unbroken
 from specgauge.reports.records import DO_NOT, ReportData, curves, findings, read_report_data, validated
 from specgauge.reports.summaries import acceptance_curves
 from specgauge.reports.tables import (
@@ -49,6 +50,7 @@ from specgauge.version import __version__
 _TONES = {"speculate": "tone-pays", "do not speculate": "tone-not", "undecided": "tone-open"}
 _TONES |= {"none": "tone-open", NO_ANSWER: "tone-open"}
 _UNITS = (("_bytes", 2**30, "GiB"), ("_hz", 1e6, "MHz"), ("_w", 1.0, "W"), ("_c", 1.0, "°C"))
+_OPTION = re.compile(r"--[a-z][\w-]*( [\w.]+=[\w.]+)?")
 CAVEATS = 3
 """Warnings on the first page, the heaviest; the others have a section of their own."""
 FEW_ROWS, MOST_ROWS, MAP_ROWS = 8, 31, 4
@@ -121,6 +123,7 @@ def page_values(data: ReportData) -> dict[str, Any]:
         "trust": told.trust if data.recommendations else None,
         "next_step": sentence(told.next_step) if data.recommendations else "",
         "whole_requests": told.whole_requests_lose,
+        "unbroken": unbroken_html,
         "answers": answered,
         "machine": _machine(data.environment),
         "measured": _measured(data),
@@ -154,6 +157,11 @@ def page_values(data: ReportData) -> dict[str, Any]:
         "environment": [*environment_facts(data.environment), *compilation_facts(data.lines)],
         "config_text": data.config_text,
     }
+
+
+def unbroken_html(text: str) -> Markup:
+    """Text in which no number is parted from its unit at the end of a line, and no option from its dashes."""
+    return Markup(_OPTION.sub(r'<span class="option">\g<0></span>', str(escape(unbroken(text)))))
 
 
 def _settings(data: ReportData, answers: Answers) -> list[dict[str, Any]]:

@@ -83,6 +83,18 @@ def _of_counters(block: LoadBlock, where: str) -> Iterator[Note]:
             remedy="start it with its metrics (SGLang --enable-metrics, llama-server --metrics), or give metrics_url",
         )
         return
+    if block.gamma and counts.drafted == 0:
+        yield Note(
+            code="nothing_drafted",
+            message=f"{where}: the server drafted nothing: rounds are plain steps",
+            remedy="look whether it was started with a draft, and, where lookups draft, at the texts",
+        )
+    elif block.gamma and counts.accepted == 0:
+        yield Note(
+            code="nothing_accepted",
+            message=f"{where}: the server accepted none of its drafts",
+            remedy="look whether both have the same tokenizer and chat template; try a draft made for this target",
+        )
     if counts.preemptions:
         yield Note(
             code="preempted",

@@ -31,10 +31,11 @@ MOST_TOGETHER = 0.5
 """Of a block's chunks read together with another, or the time between them is not known."""
 MOST_JOINED = 0.01
 """Of a block's chunks with more tokens than a round has, or chunks are no rounds."""
+SHORT = "Say hello."
 POLL_S = 0.5
 SETTLING_S = 0.05
 SCRAPES = 40
-"""At most, until counters stand still."""
+"""At most, until counters stand still and have every token that was sent."""
 
 Span = tuple[float, float]
 
@@ -257,9 +258,11 @@ async def run_block(
     """
     if len(prompts) < batch_size:
         raise ValueError(f"a block: expected at least {batch_size} prompts, one a stream, got {len(prompts)}")
+    least = 0.0
     if client.options is None:
-        await client.probe(prompts[0])
-    before = await _settled(client)
+        least = read_generated(await client.metrics() or "")
+        least += (await client.probe(_short(prompts[0]))).tokens or 0
+    before = await _settled(client, least)
     clock = asyncio.get_running_loop().time
     load = _Load(
         client=client,
@@ -274,7 +277,7 @@ async def run_block(
     void, after = load.void, None
     if before is not None:
         try:
-            after = await _settled(client)
+            after = await _settled(client, read_generated(before) + sum(stream.tokens or 0 for stream in load.streams))
         except ValueError as error:  # the server is gone: what was seen of it is kept
             void = void or str(error)
     block = LoadBlock(
@@ -293,17 +296,27 @@ async def run_block(
         void=void,
     )
     try:
-        _ = block.counts
+        counts = block.counts
     except ValueError as error:  # it restarted meanwhile: half of the block is another server's
         return replace(block, after=None, void=void or str(error))
+    if gamma and counts is not None and not counts.speculates:
+        void = void or f"{client.base_url}: expected a server that speculates with γ = {gamma}, it has no such counters"
+        return replace(block, void=void)
     return block
 
 
-async def _settled(client: OpenAIClient) -> str | None:
-    """The server's metrics once they count no more tokens: engines write them after the tokens have been sent."""
+def _short(prompt: Prompt) -> Prompt:
+    """A short prompt of the same form, so that none of the block's is in the prefix cache."""
+    if isinstance(prompt, str):
+        return SHORT
+    return [prompt[0]] if isinstance(prompt[0], int) else [{"role": "user", "content": SHORT}]
+
+
+async def _settled(client: OpenAIClient, least: float = 0.0) -> str | None:
+    """The server's metrics once they count no more tokens, and `least`: engines write them after tokens are sent."""
     text, generated = await client.metrics(), -1.0
     for _ in range(SCRAPES):
-        if text is None or read_generated(text) == generated:
+        if text is None or least <= read_generated(text) == generated:
             break
         generated = read_generated(text)
         await asyncio.sleep(SETTLING_S)
@@ -330,14 +343,14 @@ class _Load:
         self._client, self._prompts, self._request, self._until_s, self._told = client, prompts, request, until_s, told
         self._next = 0
         self._failed = 0
+        self._slots: list[asyncio.Task[None]] = []
         self._clock = asyncio.get_running_loop().time
 
     async def run(self, batch_size: int, poll_s: float | None) -> None:
         poller = None if poll_s is None else asyncio.create_task(self._poll(poll_s))
         try:
             async with asyncio.TaskGroup() as slots:
-                for _ in range(batch_size):
-                    slots.create_task(self._slot())
+                self._slots = [slots.create_task(self._slot()) for _ in range(batch_size)]
         finally:
             if poller is not None:
                 poller.cancel()
@@ -353,9 +366,15 @@ class _Load:
                 self._failed += 1
                 if self._failed > MOST_FAILED * len(self._prompts) and self.void is None:
                     self.void = f"{self._failed} of {len(self.streams)} requests failed; the last: {stream.error}"
+                    self._end_others()
             if self._told is not None:
                 self._told(stream)
         self.stopped_s = self._clock() if self.stopped_s is None else self.stopped_s
+
+    def _end_others(self) -> None:
+        for slot in self._slots:
+            if slot is not asyncio.current_task():
+                slot.cancel()
 
     def _may_begin(self) -> bool:
         is_late = self._until_s is not None and self._clock() >= self._until_s

@@ -90,6 +90,8 @@ class EngineCounts:
     """Tokens of prompts that were in the prefix cache."""
     steps: int | None = None
     """Steps of the engine, of prefill too."""
+    speculates: bool = True
+    """Whether it has the counters of a server that does."""
 
     @property
     def tokens_per_round(self) -> float | None:
@@ -138,6 +140,7 @@ def _vllm(between: Between) -> EngineCounts:
         preemptions=_maybe(between, "vllm:num_preemptions"),
         cached_tokens=_maybe(between, "vllm:prefix_cache_hits"),
         steps=between.whole("vllm:iteration_tokens_total_count") or None,
+        speculates=speculates,
     )
 
 
@@ -153,6 +156,7 @@ def _sglang(between: Between) -> EngineCounts:
         accepted=tokens - rounds if verified else None,
         round_s=between.counter(f"{latency}_sum") or None,
         cached_tokens=_maybe(between, "sglang:cached_tokens"),
+        speculates=between.has("sglang:spec_verify_calls"),
     )
 
 

@@ -53,7 +53,7 @@ class Chunks:
         if data == b"[DONE]":
             self.is_done = True
             return
-        event = json_of(data)
+        event = json_of(data.decode(errors="replace"))
         if not isinstance(event, dict):
             self.error = self.error or f"expected JSON in the stream, got {data[:60].decode(errors='replace')!r}"
             return

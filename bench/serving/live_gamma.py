@@ -92,6 +92,8 @@ class LiveStep:
     """Rows that were prompts, or parts of them."""
     rounds: tuple[tuple[int, int, int], ...]
     """[drafted, accepted, rows] of the others; rows of requests that had ended are in none."""
+    cut: int
+    """Tokens past the end of a request, which no stream has: those of drafts accepted beyond its length."""
     graph: tuple[str, int] | None
     """The mode of the CUDA graph that it ran in, and the tokens that it was padded to; None where not told."""
 
@@ -112,7 +114,9 @@ class LiveRounds:
     rounds: int
     """Steps times rows."""
     tokens: int
-    """Accepted drafts and the bonus or replacement of each round, those too that a length limit then cut off."""
+    """Accepted drafts and the bonus or replacement of each round, those too that were past a request's end."""
+    cut: int
+    """How many of these were: streams and vLLM's counters have the rest."""
     drafted: int
     first_accepted: tuple[int, ...]
     """Rounds that accepted at least 1, 2, … γ drafts."""
@@ -271,6 +275,7 @@ def _step(line: Mapping[str, Any]) -> LiveStep:
         **{name: line[name] for name in ("step", "serial", "gamma", "rows", "tokens", "running", "waiting")},
         preempted=line["preempted"],
         prompts=line["prompts"],
+        cut=line["cut"],
         scheduled_s=line["t"],
         done_s=line["done"],
         rounds=tuple((drafted, accepted, rows) for drafted, accepted, rows in line["rounds"]),
@@ -331,6 +336,7 @@ def _rounds(batch_size: int, gamma: int, timed: Sequence[tuple[float, LiveStep]]
         t_round_s=tuple(seconds for seconds, _ in timed),
         rounds=rounds,
         tokens=rounds + sum(accepted * rows for _, accepted, rows in counts),
+        cut=sum(step.cut for _, step in timed),
         drafted=sum(drafted * rows for drafted, _, rows in counts),
         first_accepted=tuple(
             sum(rows for _, accepted, rows in counts if accepted >= least) for least in range(1, gamma + 1)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import http.client
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -115,7 +116,7 @@ class LaunchedServer:
         except BaseException as error:  # an interruption too: a second Ctrl-C does not wait
             if self._pid is not None:
                 with suppress(OSError):
-                    os.killpg(self._pid, guard.signal.SIGKILL)
+                    os.killpg(self._pid, signal.SIGKILL)
             if isinstance(error, subprocess.TimeoutExpired):
                 own.kill()
                 own.wait()

@@ -115,9 +115,7 @@ class OpenAIClient:
         try:
             import httpx
         except ModuleNotFoundError as error:
-            raise ValueError(
-                "measuring a server needs httpx; install it with `pip install specgauge[serve]`"
-            ) from error
+            raise ValueError("measuring a server needs httpx: pip install 'specgauge[serve]'") from error
         base = _url(base_url, "base_url")
         self.base_url = str(base.copy_with(path="/v1") if base.path == "/" else base).rstrip("/")
         self._metrics = _url(metrics_url, "metrics_url") if metrics_url else base.copy_with(path="/metrics")
@@ -203,6 +201,8 @@ class OpenAIClient:
             if stream.status not in REFUSED or not options:
                 raise ValueError(stream.error)
             named = [one for one in options if one in stream.error]
+            if not named and "stream_options" in stream.error:
+                named = [one for one in ("continuous_usage_stats", "usage") if one in options]
             options.remove(named[0] if named else options[0])
 
     async def stream(
@@ -223,7 +223,7 @@ class OpenAIClient:
         clock = asyncio.get_running_loop().time
         chunks = Chunks()
         status: int | None = None
-        sent = clock()
+        sent = looked = clock()
         try:
             async with asyncio.timeout(self.timeout_s) as limit:
                 async with self._http.stream("POST", url, json=body) as response:
@@ -231,9 +231,11 @@ class OpenAIClient:
                     if status != 200:
                         chunks.error = self._refusal(url, status, (await response.aread()).decode(errors="replace"))
                     else:
-                        async for part in response.aiter_raw():
+                        async for part in response.aiter_bytes():
                             now = clock()
-                            limit.reschedule(now + self.timeout_s)
+                            if now > looked + self.timeout_s / 100:  # moving a timer costs as much as a chunk
+                                limit.reschedule(now + self.timeout_s)
+                                looked = now
                             chunks.read(part, now - sent)
         except TimeoutError:
             chunks.error = f"{url}: expected an answer or its next chunk within {self.timeout_s:g} s, got none"

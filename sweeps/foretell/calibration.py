@@ -10,7 +10,7 @@ sizes left out in turn), and for others (shapes left out in turn).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -51,7 +51,8 @@ from specgauge.sweeps.analysis.timings import CellTimings, timings_of
 from specgauge.sweeps.foretell.machine import Dtypes, deployment
 from specgauge.sweeps.model_sizes import Role, model_folder
 from specgauge.sweeps.plan import planned_pairs
-from specgauge.sweeps.store.rundir import Run
+from specgauge.sweeps.store.rundir import PREDICTIONS, Run
+from specgauge.sweeps.store.schema import PredictionRow
 
 PARTS = {"t_decode_s": "T_decode", "t_verify_s": "T_verify"}
 
@@ -77,6 +78,8 @@ class MeasuredGroup:
     """None where the table does not say what rounds gained."""
     drafts: tuple[MeasuredSteps, ...] = ()
     """Steps of drafts whose shape is known, as `draft_steps` makes them."""
+    t_overhead_s: float | None = None
+    """Epsilon, where it was measured by itself."""
     unknown_drafts: tuple[str, ...] = ()
     """Names of timed drafts whose shape is not known."""
 
@@ -105,7 +108,7 @@ def groups_of_run(run: Run, entry: HardwareEntry, *, tensor_parallel: int = 1) -
     Raises:
         ValueError: nothing was timed, or a target whose shape is not known.
     """
-    timed = timings_of(run)
+    timed, overheads_s = timings_of(run), _overheads_s(run)
     groups = []
     for pair in planned_pairs(run.config):
         cells = [cell for found in run_settings(run, {}, pairs=[pair.name]) for cell in cells_of(found, timed)]
@@ -117,10 +120,20 @@ def groups_of_run(run: Run, entry: HardwareEntry, *, tensor_parallel: int = 1) -
         for mode in dict.fromkeys(key[0] for key in unique):
             own = [cell for key, cell in unique.items() if key[0] == mode]
             group = _group(machine, draft, f"{pair.name}, {mode}", own)
-            groups += [group] if group is not None else []
+            own_s = overheads_s.get((pair.name, mode))
+            groups += [replace(group, t_overhead_s=own_s)] if group is not None else []
     if not groups:
         raise ValueError(f"{run.path}: expected cells with T_decode and T_verify, got none that is timed")
     return groups
+
+
+def _overheads_s(run: Run) -> dict[tuple[str, str], float]:
+    """The median epsilon of the cells of each pair and mode that knows it; none of a run that was stopped before."""
+    found: dict[tuple[str, str], list[float]] = {}
+    for row in run.rows(PredictionRow) if (run.path / PREDICTIONS).is_file() else ():
+        if row.t_overhead_s is not None:
+            found.setdefault((row.pair, row.mode), []).append(row.t_overhead_s)
+    return {key: float(np.median(values)) for key, values in found.items()}
 
 
 def _of_run(model: ModelConfig, role: Role, entry: HardwareEntry, tensor_parallel: int) -> Deployment:
@@ -239,10 +252,11 @@ def _draft_error(error: HeldOutDraftError) -> DraftError:
 
 
 def _overhead_s(groups: Sequence[MeasuredGroup]) -> float | None:
-    """One epsilon of all rows whose gain was measured, None where there are none."""
+    """One epsilon of all rows whose gain was measured, else the median of those measured; None where there are none."""
     known = [(group, group.rounds) for group in groups if group.rounds is not None]
     if not known:
-        return None
+        own_s = [group.t_overhead_s for group in groups if group.t_overhead_s is not None]
+        return _digits(float(np.median(own_s))) if own_s else None
 
     def column(part: str) -> FloatArray:
         return np.concatenate([group.steps[part].time_s for group, _ in known])

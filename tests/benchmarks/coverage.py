@@ -82,10 +82,11 @@ class Machine:
         self.now_s += pace * work_s
         return self.now_s - begun_s
 
-    def sample_factor(self) -> float:
-        """What one sample takes longer by itself."""
-        extra = {"heavy tails": 0.05 * self.generator.pareto(1.3), "jitter": self.generator.exponential(0.5)}
-        return float(np.exp(self.generator.normal(0.0, 0.02)) * (1.0 + extra.get(self.kind, 0.0)))
+    def sample_factor(self, count: int | None = None) -> float:
+        """What one sample takes longer by itself; of `count` samples the sum."""
+        drawn = self.generator
+        extra = {"heavy tails": 0.05 * drawn.pareto(1.3, count), "jitter": drawn.exponential(0.5, count)}
+        return float(np.sum(np.exp(drawn.normal(0.0, 0.02, count)) * (1.0 + extra.get(self.kind, 0.0))))
 
 
 def timed_blocks(machine: Machine, blocks: int, samples: int = 5) -> dict[str, dict[int, FloatArray]]:
@@ -96,6 +97,7 @@ def timed_blocks(machine: Machine, blocks: int, samples: int = 5) -> dict[str, d
     if machine.kind == "arm drift":
         of_arm[str(generator.choice(arms))] = generator.uniform(0.1, 0.4)
     found: dict[str, dict[int, FloatArray]] = {arm: {} for arm in arms}
+    steps_s = {arm: np.diff(SECONDS[arm], prepend=0.0) for arm in arms}
     for block in range(blocks):
         since = block / (blocks - 1)
         pace = drift * since + generator.normal(0.0, 0.0 if machine.kind == "quiet" else 0.05)
@@ -106,8 +108,7 @@ def timed_blocks(machine: Machine, blocks: int, samples: int = 5) -> dict[str, d
             for at in order.tolist():
                 arm = arms[at]
                 factor = float(np.exp(pace + own[at] + of_arm[arm] * since)) * machine.sample_factor()
-                steps = np.diff(SECONDS[arm], prepend=0.0) * factor
-                taken[arm].append(np.cumsum([machine.take_s(float(step)) for step in steps]))
+                taken[arm].append(np.cumsum([machine.take_s(step) for step in (steps_s[arm] * factor).tolist()]))
         for arm in arms:
             found[arm][block] = np.array(taken[arm])
     return found
@@ -131,8 +132,7 @@ def decoded_speedup(
         rounds = round(TEXT / mean)
         seconds = []
         for count, step_s in ((TEXT, SECONDS["decode"][0]), (rounds, t_round_s)):
-            factor = sum(machine.sample_factor() for _ in range(count))
-            seconds.append(machine.take_s(step_s * pace * factor) / count)
+            seconds.append(machine.take_s(step_s * pace * machine.sample_factor(count)) / count)
         found.append(
             CountedBlock(
                 gamma=GAMMAS[1],

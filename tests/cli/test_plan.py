@@ -219,7 +219,8 @@ def test_only_an_entry_of_the_same_machine_is_replaced(command: Run) -> None:
 
 
 def test_a_run_is_calibrated_and_its_entry_planned_with(document: Document, command: Run) -> None:
-    build_run(Path("run"), Shape(alphas={"greedy": 0.8}, batch_sizes=(1, 2, 4), contexts=(64, 128), gammas=(1, 2, 3)))
+    grid: dict[str, Any] = {"batch_sizes": (1, 2, 4), "contexts": (64, 128), "gammas": (1, 2, 3)}
+    build_run(Path("run"), Shape(alphas={"greedy": 0.8}, overhead_s=0.003, **grid))
     fit = ("plan", "--calibrate", "run", "--hardware", "cpu-2-cores")
     code, out, err = command(*fit, "--out", "mine.yaml")
     assert (code, err) == (0, "")
@@ -228,6 +229,7 @@ def test_a_run_is_calibrated_and_its_entry_planned_with(document: Document, comm
     assert fitted is not None
     assert (fitted.source, fitted.command) == ("run", "specgauge plan --calibrate run --hardware cpu-2-cores")
     assert (fitted.batch_sizes, fitted.contexts, fitted.tokens) == ([1, 4], [64, 128], [1, 4])
+    assert fitted.t_overhead_s == pytest.approx(0.003, rel=0.02)
     assert fitted.draft_error is not None
     assert fitted.draft is not None  # the run's draft takes what no roofline of a CPU says
     assert (fitted.draft.drafts, fitted.draft.same_draft.held_out) == (["embedded draft"], "batch_size")
@@ -239,6 +241,9 @@ def test_a_run_is_calibrated_and_its_entry_planned_with(document: Document, comm
     assert (found["acceptance"]["run"], found["acceptance"]["sampling"]) == ("run", "greedy")
     assert [one["gamma"] for one in found["points"][0]["by_gamma"]] == [1, 2]
     assert found["points"][0]["low"] < found["points"][0]["high"]
+    Path("run/predictions.csv").unlink()  # as when it was stopped
+    assert command(*fit, "--out", "mine.yaml")[0] == 0
+    assert (load_hardware("mine.yaml").calibration or fitted).t_overhead_s is None
 
 
 def test_acceptance_lengths_are_tokens_a_round(document: Document, command: Run) -> None:

@@ -52,6 +52,8 @@ class EngineSettings:
     """Fields that are refused."""
     usage_off_by: int = 0
     """Tokens by which the usage differs from the stream."""
+    lag_s: float = 0.0
+    """Time after which the counters show what was sent."""
     counts_off: float = 1.0
     """What the accepted drafts of the counters are multiplied by."""
     echoes_key: bool = False
@@ -91,6 +93,7 @@ class Engine:
             ),
             0.0,
         )
+        self._shown = {**self.counters}
         self.accepted_by_position = [0] * 16
         self.requests = 0
         self.is_gone = False
@@ -159,6 +162,12 @@ class Engine:
                     self.counters["first_tokens"] += 1
                     self.counters["prompt_tokens"] += one.prompt_tokens
                     self._give(one, 1, now)
+            if self.settings.lag_s:
+                shown = {**self.counters}
+                asyncio.get_running_loop().call_later(self.settings.lag_s, self._show, shown)
+
+    def _show(self, counters: dict[str, float]) -> None:
+        self._shown = counters
 
     def _round(self, one: Request, gamma: int, now: float) -> None:
         counters, own = self.counters, self.settings
@@ -193,7 +202,8 @@ class Engine:
 
     def metrics(self) -> str:
         """The text at /metrics, in vLLM's names."""
-        own, labels = self.counters, f'engine="0",model_name="{self.settings.model}"'
+        own = self._shown if self.settings.lag_s else self.counters
+        labels = f'engine="0",model_name="{self.settings.model}"'
         values: list[tuple[str, float]] = [
             ("num_requests_running", len(self.running)), ("num_requests_waiting", len(self.waiting)),
             ("kv_cache_usage_perc", len(self.running) / self.settings.most_running),

@@ -148,6 +148,11 @@ def lookup_of(ranges: list[list[int]], size: int) -> list[int]:
     return found
 
 
+def _tokens(result: Any) -> int:
+    """Tokens of a step; vLLM takes away those past a request's end while it works on them."""
+    return sum(len(tokens) for tokens in result.sampled_token_ids)
+
+
 class GammaScheduler(Scheduler):
     """vLLM's scheduler with a γ that is set from outside; the asynchronous one where the engine schedules so."""
 
@@ -247,14 +252,18 @@ class GammaScheduler(Scheduler):
         return output
 
     def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
-        """What vLLM does with a step's output; the step is logged before it."""
+        """What vLLM does with a step's output; then the step is logged."""
         done = time.monotonic()
-        while self._gamma_running:
+        found = None
+        while self._gamma_running and found is None:
             output, step = self._gamma_running.popleft()
             if output is scheduler_output:
-                self._gamma_write({**step, "done": done, **self._gamma_results(output, model_runner_output)})
-                break
-        return super().update_from_output(scheduler_output, model_runner_output)
+                found = {**step, "done": done, **self._gamma_results(output, model_runner_output)}
+        sampled = _tokens(model_runner_output)
+        answers = super().update_from_output(scheduler_output, model_runner_output)
+        if found is not None:
+            self._gamma_write({**found, "cut": sampled - _tokens(model_runner_output)})
+        return answers
 
     def _gamma_results(self, output: Any, result: Any) -> dict[str, Any]:
         """How many rows were prompts, and [drafted, accepted, rows] of the others.

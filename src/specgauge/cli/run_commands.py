@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-import threading
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -61,7 +59,6 @@ def run(
         print(f"{loaded.name}: results go to {folder}; torch and the models are loaded first", file=sys.stderr)
     from specgauge.sweeps.run.runner import run as run_sweep
 
-    threading.Thread(target=_load_report, daemon=True).start()
     try:
         with ended_like_ctrl_c():
             code = run_sweep(loaded, out=folder, fresh=fresh, report=_write_report, apart=True)
@@ -209,14 +206,8 @@ def schema() -> None:
     print(json.dumps(json_schema(), indent=2, ensure_ascii=False, allow_nan=False))
 
 
-def _load_report() -> None:
-    """Import what draws the report: while another process loads torch, long before anything is timed."""
-    with suppress(Exception):  # told when the report is written
-        import specgauge.reports.html  # noqa: F401
-
-
 def _write_report(run_dir: Path) -> Path:
-    """Write the report of a run; returns its path."""
+    """The report of a run, which loads what draws it once everything is measured."""
     from specgauge.reports.html import write_report
 
     return write_report(run_dir)

@@ -67,14 +67,14 @@ def test_what_a_step_tells(live: LiveGamma, ours: Any) -> None:
 
 def test_a_request_that_ended_in_the_step_before_has_no_round(live: LiveGamma, ours: Any) -> None:
     scheduler = ours.GammaScheduler(vllm_config=config_of(is_async=True))
-    scheduler.add_request(Request("a", longest=4))
+    scheduler.add_request(Request("a", longest=3))
     scheduler.add_request(Request("b"))
     Engine(scheduler, depth=2).run(4)
-    assert [(step.rows, step.rounds, step.is_decode) for step in live.steps()] == [
-        (2, (), False),
-        (2, ((4, 2, 2),), True),
-        (2, ((4, 2, 1),), False),
-        (1, ((4, 2, 1),), True),
+    assert [(step.rows, step.rounds, step.cut, step.is_decode) for step in live.steps()] == [
+        (2, (), 0, False),
+        (2, ((4, 2, 2),), 1, True),
+        (2, ((4, 2, 1),), 0, False),
+        (1, ((4, 2, 1),), 0, True),
     ]
 
 

@@ -125,7 +125,7 @@ def test_steps_are_read_as_they_come_and_a_new_start_begins_anew(tmp_path: Path)
         "tokens": 3,
         "running": 1,
     }
-    step |= {"waiting": 0, "preempted": 0, "prompts": 0, "rounds": [[2, 1, 1]], "graph": ["FULL", 8]}
+    step |= {"waiting": 0, "preempted": 0, "prompts": 0, "cut": 0, "rounds": [[2, 1, 1]], "graph": ["FULL", 8]}
     text = json.dumps(header) + "\n" + json.dumps(step) + "\n"
     write_as(path, text + json.dumps(step)[:20])
     assert [one.done_s for one in live.steps()] == [2.0]
@@ -178,6 +178,7 @@ ROUND = LiveStep(
     preempted=0,
     prompts=0,
     rounds=((2, 0, 1), (2, 2, 1)),
+    cut=0,
     graph=("FULL", 8),
 )
 
@@ -187,7 +188,7 @@ def test_only_steps_that_verify_and_propose_the_same_gamma_are_rounds() -> None:
     steps = [
         replace(ROUND, prompts=2, rounds=()),
         replace(ROUND, step=1, done_s=1.0),
-        replace(ROUND, step=2, done_s=2.5, rounds=((2, 1, 2),)),
+        replace(ROUND, step=2, done_s=2.5, rounds=((2, 1, 2),), cut=1),
         replace(ROUND, step=3, done_s=4.5, gamma=0),  # verifies 2, proposes 0
         replace(plain, step=4, done_s=5.0),
         replace(plain, step=5, done_s=5.5, rows=3),  # a request in it had ended
@@ -197,10 +198,10 @@ def test_only_steps_that_verify_and_propose_the_same_gamma_are_rounds() -> None:
     ]
     assert rounds_of(steps) == [
         LiveRounds(
-            batch_size=1, gamma=0, t_round_s=(0.5,), rounds=1, tokens=1, drafted=0, first_accepted=(), graphs=()
+            batch_size=1, gamma=0, t_round_s=(0.5,), rounds=1, tokens=1, cut=0, drafted=0, first_accepted=(), graphs=()
         ),
         LiveRounds(
-            batch_size=2, gamma=0, t_round_s=(0.5,), rounds=2, tokens=2, drafted=0, first_accepted=(), graphs=()
+            batch_size=2, gamma=0, t_round_s=(0.5,), rounds=2, tokens=2, cut=0, drafted=0, first_accepted=(), graphs=()
         ),
         LiveRounds(
             batch_size=2,
@@ -208,6 +209,7 @@ def test_only_steps_that_verify_and_propose_the_same_gamma_are_rounds() -> None:
             t_round_s=(1.0, 1.5),
             rounds=4,
             tokens=8,
+            cut=1,
             drafted=8,
             first_accepted=(3, 1),
             graphs=(("FULL", 8),),

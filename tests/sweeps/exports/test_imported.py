@@ -132,6 +132,9 @@ def test_it_says_where_the_numbers_come_from(run: Run) -> None:
     engine = {"vllm-bench": "vllm", "sglang-bench": "sglang"}[run.environment["format"]]
     day = max(line.at[:10] for line in run.journal() if line.at)
     assert f"imported {day} ({run.environment['format']}) from {engine}: pair " in found.header
+    assert "holds for the draft sampling and acceptance rule that the acceptance was taken under;" in found.header
+    told = "the default of SGLang is greedy drafts: γ holds where the acceptance was taken so"
+    assert found.warnings == (told,)
     assert "drawn drafts" not in found.header
     assert "optimistic" not in found.header
     assert "--speculative-draft-model-path DRAFT" in found.content
