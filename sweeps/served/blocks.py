@@ -13,15 +13,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from specgauge.bench.serving.block_notes import notes_of
 from specgauge.bench.serving.closed_loop import LoadBlock
 from specgauge.bench.serving.counters import EngineCounts, request_counts
+from specgauge.sweeps.run.session import warning_of
 from specgauge.sweeps.store.counts import CountsRow
 from specgauge.sweeps.store.rows import row_of
-from specgauge.sweeps.store.schema import WarningRow
 from specgauge.sweeps.store.served import ServedRow
+
+if TYPE_CHECKING:
+    from specgauge.bench.notes import Note
 
 MOST_CLIENT_SHARE = 0.95
 """Of a processor that the client may use, before its chunks wait for it all the time."""
@@ -78,7 +81,7 @@ def served_block(block: LoadBlock, place: ServedRow) -> ServedBlock:
         waiting=block.waiting,
         preemptions=None if counts is None else counts.preemptions,
         reason=reason,
-        notes=tuple(WarningRow(code=one.code, message=one.message, remedy=one.remedy) for one in _notes(block, reason)),
+        notes=tuple(map(warning_of, _notes(block, reason))),
     )
     keys = {name: getattr(place, name) for name in ("pair", "sampling", "gamma", "batch_size", "context")}
     found = tuple(
@@ -102,7 +105,7 @@ def _token_s(block: LoadBlock) -> float | None:
     return median(found) if found else None
 
 
-def _notes(block: LoadBlock, reason: str | None) -> Iterator[Any]:
+def _notes(block: LoadBlock, reason: str | None) -> Iterator[Note]:
     """What is told of a block, but for a batch size that `_not_reached` sees reached."""
     return (note for note in notes_of(block) if note.code != "concurrency_not_reached" or reason is not None)
 
