@@ -21,7 +21,7 @@ import torch
 from specgauge.bench.timing.gpu_state import gpu_handle, reading
 
 THREADS_SECONDS = 1.0
-CLEARLY_FASTER = 0.05
+ABOUT_AS_FAST = 0.1
 _WIDTH, _LAYERS = 1024, 12
 """A step of a small model: some 50 MB of weights, each read once."""
 PACKAGES = (
@@ -155,7 +155,7 @@ def threads_in_use(threads: int) -> Iterator[None]:
 
 
 def use_threads(threads: int | None, recorded: Mapping[str, Any] | None = None) -> dict[int, float]:
-    """Set torch's threads within one operation; None takes what a small forward was fastest with.
+    """Set torch's threads within one operation; None takes the fewest with which a forward was about as fast as any.
 
     recorded: the environment of the run that goes on, whose threads are kept. Returns the seconds of the forward by
     number of threads; empty where none was timed: a number was given, or the work is on a GPU.
@@ -182,11 +182,12 @@ def fastest_threads_in_use() -> Iterator[None]:
 
 
 def fastest_threads(timed_s: Mapping[int, float], usual: int) -> int:
-    """The number of the shortest time; the usual one unless another is clearly faster."""
-    if not timed_s:
-        return usual
-    best = min(timed_s, key=lambda number: timed_s[number])
-    return best if timed_s[best] < (1.0 - CLEARLY_FASTER) * timed_s[usual] else usual
+    """The fewest threads that are about as fast as the fastest; the usual number where none was timed.
+
+    Threads that gain little wait for each other as soon as another program wants one of their cores.
+    """
+    best_s = min(timed_s.values(), default=0.0)
+    return min((number for number, took_s in timed_s.items() if took_s <= (1 + ABOUT_AS_FAST) * best_s), default=usual)
 
 
 def time_threads(seconds: float = THREADS_SECONDS) -> dict[int, float]:

@@ -15,12 +15,13 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import AfterValidator, Field, ValidationError
 
-from specgauge.configs.errors import ConfigError, did_you_mean, explain, shown
+from specgauge.configs.errors import ConfigError, did_you_mean, explain, refused, shown
 from specgauge.configs.fields import Section
 from specgauge.configs.overrides import Written
 from specgauge.configs.yaml_reader import config_text, dump_yaml
@@ -31,21 +32,25 @@ SHAPES = {path.stem: path for path in sorted(_FOLDER.glob("shapes/*.json"))}
 """The shipped hardware entries and model shapes: files by name."""
 
 
-class Quantity(Section):
+class _Part(Section, use_attribute_docstrings=False):
+    """A mapping of an entry; its fields are described in no schema, and reading their sources takes time."""
+
+
+class Quantity(_Part):
     """A number and the document or measurement that says so."""
 
-    value: Annotated[float, Field(gt=0)]
+    value: Annotated[float, Field(ge=1, le=1e30)]
     source: Annotated[str, Field(min_length=1)]
 
 
-class Count(Section):
+class Count(_Part):
     """A whole number and its source."""
 
-    value: Annotated[int, Field(gt=0)]
+    value: Annotated[int, Field(ge=1, le=1_000_000)]
     source: Annotated[str, Field(min_length=1)]
 
 
-class Peaks(Section):
+class Peaks(_Part):
     """Dense peak rates in FLOPs (or integer operations) per second, by dtype; null is unknown or not there."""
 
     float64: Quantity | None = None
@@ -58,10 +63,24 @@ class Peaks(Section):
     int4: Quantity | None = None
 
 
-_Error = Annotated[float, Field(ge=0)]
+_Error = Annotated[float, Field(ge=0, le=1e30)]
+_LogError = Annotated[float, Field(ge=0, le=100)]
+_Seconds = Annotated[float, Field(ge=0, le=1e6)]
+_Fraction = Annotated[float, Field(ge=1e-6, le=1e6)]
+_Names = Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1)]
+_Positive = Annotated[int, Field(gt=0)]
 
 
-class CalibrationError(Section):
+def _rising(values: list[int]) -> list[int]:
+    if len(values) != 2 or values[1] < values[0]:
+        raise refused(values, "two numbers, the smallest and the largest")
+    return values
+
+
+_Span = Annotated[list[_Positive], AfterValidator(_rising)]
+
+
+class CalibrationError(_Part):
     """How far times are predicted by fits that had not seen them."""
 
     held_out: Literal["batch_size", "context", "tokens", "target", "row"]
@@ -69,52 +88,83 @@ class CalibrationError(Section):
     mean: _Error
     """Mean absolute relative error of a time, a fraction."""
     worst: _Error
-    decode: _Error
+    decode: _LogError
     """Root mean square of log(predicted / measured) of T_decode."""
-    verify: _Error
+    verify: _LogError
     """The same of T_verify."""
-    ratio: _Error
+    ratio: _LogError
     """The same of T_verify / T_decode."""
 
 
-class CalibrationEntry(Section):
+class DraftError(_Part):
+    """How far times of drafts are predicted by fits that had not seen them."""
+
+    held_out: Literal["batch_size", "context", "row", "draft"]
+    """What was left out of the fit together, each value of it in turn."""
+    mean: _Error
+    """Mean absolute relative error of C(gamma), a fraction."""
+    worst: _Error
+    rms: _LogError
+    """Root mean square of log(predicted / measured)."""
+
+
+class DraftCalibration(_Part):
+    """What measured times of drafts say beyond their targets' steps, whose two fractions they keep."""
+
+    launch_s: _Seconds
+    """Fixed seconds of one layer."""
+    token_s: _Seconds
+    """Fixed seconds for each token drawn: a draft step has one for each sequence."""
+    steps: _Positive
+    """Measured times it was fitted to."""
+    drafts: _Names
+    """Shapes whose times they are."""
+    same_draft: DraftError
+    """For the shapes above."""
+    other_draft: DraftError | None = None
+    """For other shapes; null where there is one shape only."""
+
+
+class CalibrationEntry(_Part):
     """What measured steps say of a device and its software (`specgauge plan --calibrate … --out FILE` writes it)."""
 
-    bandwidth_fraction: Annotated[float, Field(gt=0)]
+    bandwidth_fraction: _Fraction
     """Share of the memory bandwidth that is reached."""
-    flops_fraction: Annotated[float, Field(gt=0)]
+    flops_fraction: _Fraction
     """Share of the peak FLOP rates that is reached."""
-    launch_s: _Error
+    launch_s: _Seconds
     """Fixed seconds of one layer."""
-    t_overhead_s: float | None = None
-    """Epsilon, the rest of a round; null where the table has no measured speed-ups."""
+    t_overhead_s: Annotated[float, Field(ge=-1e6, le=1e6)] | None = None
+    """Epsilon, the rest of a round; null where a table has no measured speed-ups, or a run has not measured it."""
     not_identified: list[str]
     """Fitted numbers that the steps hardly depend on, or that are at their bound."""
-    steps: Annotated[int, Field(gt=0)]
+    steps: _Positive
     """Measured times it was fitted to."""
-    targets: list[Annotated[str, Field(min_length=1)]]
+    targets: _Names
     """Shapes whose steps they are."""
-    tensor_parallel: list[Annotated[int, Field(gt=0)]]
-    batch_sizes: list[Annotated[int, Field(gt=0)]]
+    tensor_parallel: Annotated[list[_Positive], Field(min_length=1)]
+    batch_sizes: _Span
     """Smallest and largest."""
-    contexts: list[Annotated[int, Field(ge=0)]]
+    contexts: Annotated[list[Annotated[int, Field(ge=0)]], AfterValidator(_rising)]
     """Smallest and largest."""
-    tokens: list[Annotated[int, Field(gt=0)]]
+    tokens: _Span
     """Smallest and largest number fed to a sequence."""
     same_target: CalibrationError | None = None
     """For the shapes above; null where there is nothing to leave out."""
     other_target: CalibrationError | None = None
     """For other shapes; null where there is one shape only."""
-    draft_error: _Error | None = None
-    """Root mean square of log(predicted / measured) of C(gamma), drafts' times, to which nothing was fitted; null where
-    the table has none of a known shape."""
+    draft_error: _LogError | None = None
+    """Root mean square of log(predicted / measured) of C(gamma), drafts' times, by the numbers above; null where there
+    is none of a known shape."""
+    draft: DraftCalibration | None = None
+    """Null: drafts take the numbers above, as times of theirs are few or no fit predicts those left out better."""
     source: Annotated[str, Field(min_length=1)]
     """Where the times are from."""
     command: Annotated[str, Field(min_length=1)]
     """What fitted it."""
 
 
-class HardwareEntry(Section):
+class HardwareEntry(_Part):
     """One device; null is unknown."""
 
     name: Annotated[str, Field(min_length=1)]
@@ -169,23 +219,25 @@ def load_hardware(source: str | Path) -> HardwareEntry:
     return entry
 
 
-def load_shape(source: str | Path) -> dict[str, Any]:
+def load_shape(source: str | Path, *, what: str = "model shape", kinds: Sequence[str] = ()) -> dict[str, Any]:
     """Fields of a config.json: a shipped shape by name, a JSON file, a folder that holds a config.json, or the id of a
-    model whose config.json is in the local hub cache; nothing is downloaded.
+    model whose config.json is in the local hub cache; nothing is downloaded.  kinds: what else could have been given
+    in its place, for the message about an unknown name.
 
     Raises:
         ConfigError: an unknown name (and the nearest), or a file that is not a JSON mapping.
     """
-    path = _cached(source) or _find(source, SHAPES, "model shape")
+    path = _cached(source) or _find(source, SHAPES, what, kinds)
     if path.is_dir():
-        path = _find(path / "config.json", SHAPES, "model shape")
+        path = _find(path / "config.json", SHAPES, what)
     text = config_text(path)
     try:
         value = json.loads(text)
     except json.JSONDecodeError as error:
         raise ConfigError(f"{path}:{error.lineno}: not valid JSON: {error.msg}") from error
-    except (ValueError, RecursionError) as error:  # a number of thousands of digits, or as many brackets
-        raise ConfigError(f"{path}: expected the mapping of a transformers config.json, got {error}") from error
+    except (ValueError, RecursionError) as error:
+        found = "a number of thousands of digits" if isinstance(error, ValueError) else "one nested too deep"
+        raise ConfigError(f"{path}: expected the mapping of a transformers config.json, got {found}") from error
     if not isinstance(value, dict):
         raise ConfigError(f"{path}: expected the mapping of a transformers config.json, got {shown(value)}")
     return value
@@ -212,12 +264,14 @@ def _cached(source: str | Path) -> Path | None:
     )
 
 
-def _find(source: str | Path, shipped: dict[str, Path], what: str) -> Path:
+def _find(source: str | Path, shipped: dict[str, Path], what: str, kinds: Sequence[str] = ()) -> Path:
     """The file of a shipped name, in upper or lower case, or the path given."""
     name = str(source)
     if name.lower() in shipped:
         return shipped[name.lower()]
     if name and Path(name).exists():
         return Path(name)
-    hint = did_you_mean(name, shipped)
-    raise ConfigError(f"{what}: expected a file that exists, or {', '.join(shipped)}, got {name!r}{hint}")
+    named = [*kinds, *shipped]
+    raise ConfigError(
+        f"{what}: expected a file that exists, or {', '.join(named)}, got {name!r}{did_you_mean(name, named)}"
+    )

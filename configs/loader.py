@@ -117,6 +117,8 @@ def _resolve_paths(config: Config, pairs: ExpandedPairs, written: Written, folde
     absent: list[Fault] = []
     holders: dict[Keys, dict[str, Any]] = {("workload", "prompts"): content["workload"]}
     for index, pair in enumerate(content["pairs"]):
+        if pair["engine"]:  # whose models are names
+            continue
         holders |= {
             ("pairs", index, role, "model"): pair[role] for role in ("target", "draft") if "model" in pair[role]
         }

@@ -13,8 +13,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from specgauge.configs.engines import NGRAM
 from specgauge.configs.errors import ConfigError, Fault, Keys, place_name, shown, words_for
-from specgauge.configs.pairs import NGRAM
 from specgauge.configs.yaml_reader import Source, read_yaml
 
 _PLACE = re.compile(r"[^\s.\[\]]+(?:\.[^\s.\[\]]+|\[[0-9]{1,6}\])*")

@@ -5,17 +5,28 @@
       - {name: lookup, target: org/model, draft: ngram}     # prompt lookup; in full {ngram: {longest: 3, shortest: 1}}
       - {name: first, target: {model: org/model, dtype: bfloat16}, draft: {layers: 8}}      # the target's first layers
 
-A model by its name alone is one with the defaults. A directory called ngram is written ./ngram or {model: ngram}.
+A model by its name alone is one with the defaults. A directory called ngram is written ./ngram or {model: ngram}. A
+pair with an `engine` is decoded by servers (`specgauge.configs.engines`); its models are names, and never loaded.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, Any
 
 from annotated_types import MinLen
-from pydantic import BeforeValidator, Discriminator, Field, JsonValue, StringConstraints, Tag, model_validator
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    JsonValue,
+    StringConstraints,
+    Tag,
+    model_validator,
+)
 
+from specgauge.configs.engines import NGRAM, EngineConfig, with_models
 from specgauge.configs.errors import Errors, fail, nearest, refused
 from specgauge.configs.fields import (
     EMBEDDED,
@@ -32,7 +43,6 @@ from specgauge.configs.fields import (
     one_of,
 )
 
-NGRAM = "ngram"
 LARGEST_NGRAM = 64
 LARGEST_LAYERS = 4096
 _OF_THE_RUN = "the configuration's"
@@ -161,8 +171,15 @@ def _kind(written: object) -> str:
     return next((key for key in (*named, *meant) if key in _KINDS), "model")
 
 
+def _either(schema: dict[str, Any]) -> None:
+    schema["required"] = ["name"]
+    schema |= {"if": {"properties": {"engine": {"type": "null"}}}, "then": {"required": ["target", "draft"]}}
+
+
 class PairConfig(Section):
     """A target and the draft that speculates for it."""
+
+    model_config = ConfigDict(json_schema_extra=_either)
 
     name: Name
     """Names the pair in files, tables and options."""
@@ -184,10 +201,34 @@ class PairConfig(Section):
     ]
     """What proposes tokens: a small model (`embedded`, a hub id, a local directory, or a mapping), `ngram` (lookups in
     the text itself), or {layers: N} (the target's own first layers)."""
+    engine: Annotated[
+        Annotated[
+            Annotated[EngineConfig, Tag("EngineConfig")]
+            | Annotated[tuple[EngineConfig, ...], Field(strict=False, min_length=1), Tag("several")],
+            Discriminator(lambda written: "several" if isinstance(written, (list, tuple)) else "EngineConfig"),
+        ]
+        | None,
+        null_means("loaded here"),
+    ] = None
+    """The server that decodes in their place, or one for each γ; target and draft are then names, those of the engine
+    where left out."""
     mode: Annotated[Annotated[Mode, one_of("mode")] | None, null_means(_OF_THE_RUN)] = None
     """How this pair's forwards run; null is as the configuration says. Several make a variant of the pair each."""
     threads: Annotated[Annotated[Threads, one_of("threads")] | None, null_means(_OF_THE_RUN)] = None
     """Torch's threads for this pair; null is as the configuration says. Several make a variant of the pair each."""
+
+    @property
+    def engines(self) -> tuple[EngineConfig, ...]:
+        """Its servers; () where its models are loaded."""
+        match self.engine:
+            case None:
+                return ()
+            case EngineConfig() as one:
+                return (one,)
+            case several:
+                return several
+
+    _names = model_validator(mode="before")(with_models)
 
     @property
     def drafts_with_model(self) -> bool:

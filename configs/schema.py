@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 from annotated_types import MinLen
 from pydantic import AfterValidator, Discriminator, Field, Tag, ValidationInfo, model_validator
 
+from specgauge.configs.engines import engine_defaults, engine_errors
 from specgauge.configs.errors import Errors, fail, refused
 from specgauge.configs.fields import (
     EMBEDDED,
@@ -225,7 +226,8 @@ class ValidateConfig(Section):
         Annotated[Literal["recommended"], Tag("word")] | Annotated[Gammas, Tag("axis")],
         Discriminator(lambda written: "word" if isinstance(written, str) and ":" not in written else "axis"),
     ] = "recommended"
-    """Gammas that are decoded, each one of grid.gamma; `recommended` is the recommended one and its neighbours."""
+    """Gammas that are decoded, each one of grid.gamma; `recommended` is the recommended one and its neighbours,
+    which are left out where time does not hold three batches of each cell with them."""
     batch_size: Annotated[BatchSizes | None, null_means("those of grid.batch_size")] = None
     """Batch sizes that are decoded, each one of grid.batch_size; null is all of them."""
     context: Annotated[Contexts | None, null_means("those of grid.context")] = None
@@ -237,8 +239,8 @@ class ValidateConfig(Section):
     """Adaptive policies that are decoded beside the gammas; null is none. They are tuned on the recorded acceptance of
     every other prompt, so that no prompt is decoded by a policy that has seen it."""
     prompts: Annotated[Positive | None, null_means("every prompt")] = 16
-    """Prompts decoded in each cell, the first, or evenly by category; each is brought to exactly the context's
-    length."""
+    """Prompts decoded in each cell, evenly by category, and in an order in which the recorded texts of any first few
+    accept about as many drafts as those of all; each is brought to exactly the context's length."""
     max_new_tokens: Annotated[
         Annotated[int, Field(ge=2, le=LARGEST_CONTEXT)] | None, null_means("workload.max_new_tokens")
     ] = None
@@ -261,7 +263,7 @@ class ValidateConfig(Section):
     are then not the target's."""
     max_seconds: Annotated[Seconds | None, NO_LIMIT] = 300.0
     """Seconds for the decoding of one pair, by the clock: no block is begun that, by those before it, would not fit.
-    Null is no limit."""
+    Where they are few, fewer cells are decoded rather than too few texts of each. Null is no limit."""
 
 
 class LimitsConfig(Section):
@@ -307,8 +309,8 @@ class Config(Section):
     """How the forwards of a round run: as torch runs them, through torch.compile, or as captured CUDA graphs. Several
     make a variant of every pair each."""
     threads: Annotated[Annotated[Threads, one_of("threads")] | None, null_means("what is faster here")] = None
-    """Torch's threads within one operation on the CPU; null takes what a small forward is fastest with, and records it.
-    Several make a variant of every pair each."""
+    """Torch's threads within one operation on the CPU; null takes the fewest that a small forward is about as fast
+    with as with any, and records them. Several make a variant of every pair each."""
     seed: Annotated[int, Field(ge=0, le=LARGEST_SEED)] = 0
     """Every random number of a run follows from it."""
     acceptance: AcceptanceConfig = AcceptanceConfig()
@@ -322,11 +324,13 @@ class Config(Section):
     @classmethod
     def _with_variants(cls, written: Any, info: ValidationInfo) -> Any:
         """A pair for every variant, where lists make any; not where the context says that they are spread already."""
-        if not isinstance(written, Mapping) or info.context == SPREAD:
+        if not isinstance(written, Mapping):
             return written
+        if info.context == SPREAD:
+            return engine_defaults(written)
         found = spread(written)
         fail(found.errors)
-        return found.value
+        return engine_defaults(found.value)
 
     def mode_of(self, pair: PairConfig) -> Mode:
         """How a pair's forwards run: its own mode, or the configuration's."""
@@ -335,6 +339,11 @@ class Config(Section):
     def threads_of(self, pair: PairConfig) -> int | None:
         """Torch's threads for a pair: its own, or the configuration's; None is what is faster here."""
         return pair.threads or self.threads
+
+    @property
+    def is_served(self) -> bool:
+        """Whether servers decode, for every pair, in the place of models that are loaded."""
+        return any(pair.engines for pair in self.pairs)
 
     def points(self, only: str | None = None) -> Iterator[GridPoint]:
         """Every point of the full grid, by pair, then batch size and context; of one pair alone where it is named."""
@@ -368,6 +377,7 @@ class Config(Section):
             error = refused(None, "rules that leave at least one cell", got="rules that leave none")
             errors.append((("grid", "exclude" if grid.exclude else "include"), error))
         errors += self._validation_errors()
+        errors += engine_errors([(pair.engine, pair.engines) for pair in self.pairs], grid.gamma)
         errors += [
             (("pairs", index, role, "device"), refused("cpu", "auto or cuda, since mode is cuda_graph"))
             for index, pair in enumerate(self.pairs)
@@ -404,6 +414,12 @@ class Config(Section):
             expected = "null where validate.acceptance is given: policies are tuned on what the models accept"
             errors.append((("validate", "policies"), refused(None, expected, got=", ".join(wanted.policies))))
         deepest = max(self.grid.gamma) if wanted.gamma == "recommended" else max(wanted.gamma)
+        if self.is_served and wanted.policies is not None:
+            expected = "null, since servers choose γ by policies of their own"
+            errors.append((("validate", "policies"), refused(None, expected, got=", ".join(wanted.policies))))
+        if self.is_served and wanted.acceptance is not None:
+            expected = "null, since servers accept by their models"
+            errors.append((("validate", "acceptance"), refused(None, expected, got="rates")))
         if isinstance(wanted.acceptance, tuple) and len(wanted.acceptance) < deepest:
             expected = f"one rate, or one for each draft of the largest gamma, which is {deepest}"
             errors.append((("validate", "acceptance"), refused(None, expected, got=f"{len(wanted.acceptance)} rates")))

@@ -93,10 +93,15 @@ def verify_arm(gamma: int) -> str:
     return str(Arm(kind="verify", gamma=int(gamma)))
 
 
+def arm_gammas(arms: Iterable[str], kind: str) -> tuple[int, ...]:
+    """γ of those of some arms that are of a kind, `verify` or `round`, rising."""
+    parsed = [Arm.parse(arm) for arm in arms]
+    return tuple(sorted(arm.gamma for arm in parsed if arm.kind == kind and arm.gamma is not None))
+
+
 def verify_gammas(arms: Iterable[str]) -> tuple[int, ...]:
     """γ of those of some arms that time a verification, rising."""
-    parsed = [Arm.parse(arm) for arm in arms]
-    return tuple(sorted(arm.gamma for arm in parsed if arm.kind == "verify" and arm.gamma is not None))
+    return arm_gammas(arms, "verify")
 
 
 def round_arm(gamma: int) -> str:

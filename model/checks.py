@@ -84,6 +84,9 @@ def survival_rates(name: str, values: ArrayLike) -> FloatArray:
 
 def whole_numbers(name: str, values: ArrayLike, *, minimum: int) -> IntArray:
     """`values` as int64, any shape; whole, at least `minimum` and at most `LARGEST_WHOLE`."""
+    given = np.asarray(values) if isinstance(values, (int, np.ndarray, np.integer)) else np.empty(0)
+    if given.dtype.kind == "i" and given.size and minimum <= given.min() and given.max() <= LARGEST_WHOLE:
+        return given.astype(np.int64)  # as most are, without a copy as float64
     array = numbers(name, values)
     _require(name, array, (array == np.floor(array)) & (array >= minimum), f"a whole number, at least {minimum}")
     _require(name, array, array <= LARGEST_WHOLE, f"a whole number, at most {LARGEST_WHOLE}")
@@ -104,7 +107,7 @@ def distribution(name: str, values: ArrayLike, *, tolerance: float = 1e-6) -> Fl
 
 
 def _require(name: str, array: FloatArray, allowed: BoolArray | np.bool_, what: str) -> None:
-    if np.all(allowed):
+    if allowed.all():
         return
     place = tuple(int(i) for i in np.argwhere(~np.asarray(allowed))[0])
     where = f" (item {', '.join(str(i + 1) for i in place)})" if place else ""

@@ -166,12 +166,15 @@ def estimate_speedup(
     Raises:
         ValueError: a batch size below 1, a limit that is not above 0, a round that takes no time, or an unknown S.
     """
-    t_round_s = np.atleast_2d(round_times_s(costs, acceptance, batch_size=batch_size))[0]
+    allowed = None
+    if max_itl_s is not None:
+        t_round_s = np.atleast_2d(round_times_s(costs, acceptance, batch_size=batch_size))[0]
+        allowed = within_limits(t_round_s=t_round_s, max_itl_s=max_itl_s)
     return summarise(
         speedups(costs, acceptance, batch_size=batch_size),
         costs.gammas.tolist(),
         confidence=confidence,
-        allowed=within_limits(t_round_s=t_round_s, max_itl_s=max_itl_s),
+        allowed=allowed,
         measured=measured,
     )
 
@@ -215,7 +218,8 @@ def summarise(
     low = high = p_best = expected_loss = p_pays = p_any = None
     decision = Decision(verdict="undecided", reason=_alone_text(measured or {}, confidence))
     if is_known:
-        low, high = _interval_of(found.values, confidence)
+        is_moved = found.values is not values
+        low, high = _interval_of(found.values, confidence) if is_moved else (predicted_low, predicted_high)
     if not mask.any():
         decision = Decision(verdict="do not speculate", reason="no gamma keeps the limits")
     elif is_known:

@@ -55,14 +55,20 @@ def gamma_schedule(
         ValueError: shapes that do not fit, batch sizes that do not rise, or an S that is not a number.
     """
     sizes, drafts = whole_numbers("batch_sizes", batch_sizes, minimum=1), whole_numbers("gammas", gammas, minimum=1)
-    values = numbers("speedups", speedups)
-    if sizes.ndim != 1 or drafts.ndim != 1 or values.shape != (sizes.size, drafts.size) or np.any(np.diff(sizes) <= 0):
-        raise ValueError(f"speedups: expected ({sizes.size}, {drafts.size}) at rising batch sizes, got {values.shape}")
-    mask = np.ones(values.shape, dtype=np.bool_) if allowed is None else np.asarray(allowed, dtype=np.bool_)
-    padded = np.concatenate([np.ones((sizes.size, 1)), np.where(mask, values, -np.inf)], axis=1)
-    chosen = recommended_gamma(padded, np.concatenate([[0], drafts])).tolist()
+    shape = np.shape(speedups)
+    if sizes.ndim != 1 or drafts.ndim != 1 or shape != (sizes.size, drafts.size) or np.any(np.diff(sizes) <= 0):
+        raise ValueError(f"speedups: expected ({sizes.size}, {drafts.size}) at rising batch sizes, got {shape}")
+    chosen = chosen_gammas(drafts, speedups, allowed).tolist()
     ranges = equal_ranges(dict(zip(sizes.tolist(), chosen, strict=True)))
     return [ScheduleStep(first=own[0], last=last, gamma=chosen[sizes.tolist().index(own[0])]) for own, last in ranges]
+
+
+def chosen_gammas(gammas: ArrayLike, speedups: ArrayLike, allowed: ArrayLike | None = None) -> IntArray:
+    """The gamma of each batch size, (B,), as `gamma_schedule` has it; arguments and errors as there."""
+    drafts, values = whole_numbers("gammas", gammas, minimum=1), numbers("speedups", speedups)
+    mask = np.ones(values.shape, dtype=np.bool_) if allowed is None else np.asarray(allowed, dtype=np.bool_)
+    padded = np.concatenate([np.ones((values.shape[0], 1)), np.where(mask, values, -np.inf)], axis=1)
+    return recommended_gamma(padded, np.concatenate([[0], drafts]))
 
 
 def equal_ranges(answers: Mapping[int, object]) -> list[tuple[list[int], int]]:

@@ -21,6 +21,7 @@ from specgauge.reports.formatting import (
     number,
     percent,
     point_words,
+    probability,
     ranges,
     speedup,
     speedup_decimals,
@@ -78,6 +79,8 @@ class Answers:
     """That of the intervals (0.9)."""
     lookups: frozenset[str] = frozenset()
     """Pairs whose drafts are looked up."""
+    more_time: str = ""
+    """How what there was no time for is measured, which comes before all else that could decide what is open."""
 
     def groups(self, batch_sizes: Iterable[int], contexts: Iterable[int]) -> dict[Setting, list[AnswerGroup]]:
         """The groups of every setting, in order of batch size and context; these two are the grid asked for."""
@@ -128,8 +131,7 @@ class Answers:
         measured = self._measured([top])
         what = {SPECULATE: "Best", UNDECIDED: "Largest, undecided", DO_NOT: "Nearest to paying"}[top.decision]
         return (
-            f"{what}: {speedup(top.speedup.value)} ({percent(self.confidence)} interval "
-            f"{interval(top.speedup.low, top.speedup.high)}) with "
+            f"{what}: {speedup(top.speedup.value)} ({self._intervals([top])}) with "
             f"{setting_words(top.setting, [one.setting for one in answers])}, γ = {self._shown_gamma(top)}, "
             f"{point_words(top.point)}{_rates(top)}{measured and f'; {measured}'}."
         )
@@ -144,16 +146,22 @@ class Answers:
         if first.decision != SPECULATE and gammas:
             gain = f"γ = {listed([str(gamma) for gamma in gammas], 'or')} would give {gain}"
         following = {SPECULATE: _when_it_pays, DO_NOT: self._when_it_does_not, UNDECIDED: self._when_undecided}
-        labels = {row.label for one in members for row in self._rows(one) if row.label} - {_common_label(self.curves)}
         return AnswerGroup(
             decision=first.decision,
             where=where,
             what=f"speculate with γ = {first.gamma}" if first.decision == SPECULATE else first.decision,
             gain=gain,
             measured=self._measured(members),
-            uncertainty="; ".join([*_uncertainty(members), *sorted(labels)]),
+            uncertainty="; ".join([*_uncertainty(members), *self._wider_measurements(members), *self._labels(members)]),
             following=following[first.decision](members),
         )
+
+    def _labels(self, members: Sequence[RecommendationRow]) -> Iterator[str]:
+        """The labels of these speed-ups that those of the whole run do not share, with how many have each."""
+        own = [{row.label for row in self._rows(one) if row.label} - {_common_label(self.curves)} for one in members]
+        for label in sorted(set().union(*own)):
+            labelled = sum(label in labels for labels in own)
+            yield label if labelled == len(members) else f"{label} in {labelled} of these {len(members)} points"
 
     def _measured(self, members: Sequence[RecommendationRow]) -> str:
         """`measured end to end: 1.38 × (90 % interval 1.31–1.45)` of the points whose γ was decoded; empty of none.
@@ -172,6 +180,19 @@ class Answers:
             return words
         ends = interval(first.speedup_measured_low, first.speedup_measured_high)
         return f"{words} ({percent(self.confidence)} interval {ends})"
+
+    def _wider_measurements(self, members: Sequence[RecommendationRow]) -> Iterator[str]:
+        """Where the interval of what was measured does not tell that it pays, though all evidence together does."""
+        keys = [(one.setting, one.point, one.gamma) for one in members if one.decision == SPECULATE and one.gamma]
+        found = [self.validated[key] for key in keys if key in self.validated]
+        lows = [row.speedup_measured_low for row in found if row.speedup_measured_low is not None]
+        wide = [low for low in lows if float(f"{low:.2f}") <= 1]
+        if wide:
+            where = "" if len(members) == 1 else f" in {len(wide)} of these {len(members)} points"
+            yield (
+                f"that is prediction and measurement together: the measurement alone "
+                f"leaves open whether it pays{where}, as its interval begins at {speedup(min(wide))}"
+            )
 
     def _nearest_measured(self, setting: Setting, point: object, gamma: int) -> str:
         """`γ = 4 measured end to end: 1.27 ×` of the decoded γ next to one that was not; empty of none."""
@@ -235,19 +256,31 @@ class Answers:
         return one.batch_size > 1 and (not smaller or here is None or max(smaller) > (here.speedup or 0.0))
 
     def _when_undecided(self, members: Sequence[RecommendationRow]) -> str:
-        """Where the uncertainty comes from: squared relative half-widths, acceptance against all of it."""
-        rows = self._shown_rows(members)
-        total = sum(_variance(row.speedup_low, row.speedup, row.speedup_high) for row in rows)
-        acceptance = sum(
-            _variance(row.tokens_per_round_low, row.tokens_per_round, row.tokens_per_round_high) for row in rows
-        )
-        words = "Decode plainly until more is measured:"
-        if total <= 0:
+        """Where the uncertainty comes from: acceptance, the timings, or one here and the other there."""
+        words, shares = "Decode plainly until more is measured:", [self._acceptance_share(one) for one in members]
+        known = [share for share in shares if share is not None]
+        if self.more_time:
+            return f"{words} {self.more_time}."
+        if len(known) < len(members):
             return f"{words} {_MORE_TIMINGS}, or {_MORE_PROMPTS}."
-        share = min(1.0, acceptance / total)
-        if share >= 0.5:
-            return f"{words} {_MORE_PROMPTS}, since {percent(share)} of the variance comes from acceptance."
-        return f"{words} {_MORE_TIMINGS}, since {percent(1 - share)} of the variance comes from the timings."
+        low, high = min(known), max(known)
+        if low >= 0.5:
+            return f"{words} {_MORE_PROMPTS}, since {_at_least(low, high)} of the variance comes from acceptance."
+        if high < 0.5:
+            least, most = 1 - high, 1 - low
+            return f"{words} {_MORE_TIMINGS}, since {_at_least(least, most)} of the variance comes from the timings."
+        by_prompts = sum(share >= 0.5 for share in known)
+        return (
+            f"{words} in {by_prompts} of these {len(members)} points most of the variance comes from acceptance, in "
+            f"the others from the timings; {_MORE_PROMPTS} and larger precision.max_blocks and precision.max_seconds."
+        )
+
+    def _acceptance_share(self, one: RecommendationRow) -> float | None:
+        """Of the squared relative half-width of S, what acceptance has; None where it is not known."""
+        rows = self._shown_rows([one])
+        total = sum(_variance(row.speedup_low, row.speedup, row.speedup_high) for row in rows)
+        own = sum(_variance(row.tokens_per_round_low, row.tokens_per_round, row.tokens_per_round_high) for row in rows)
+        return min(1.0, own / total) if total > 0 else None
 
 
 def merged(answers: Sequence[RecommendationRow]) -> list[list[RecommendationRow]]:
@@ -283,6 +316,7 @@ def setting_words(setting: Setting, among: Iterable[Setting]) -> str:
 def _headline(answers: Sequence[RecommendationRow], counts: Mapping[str, int]) -> str:
     pays = [one for one in answers if one.decision == SPECULATE]
     total = "the one cell" if len(answers) == 1 else f"all {len(answers)} cells"
+    anywhere = "the one cell" if len(answers) == 1 else f"any of the {len(answers)} cells"
     expected = f"{speedup_span(one.speedup.value for one in pays)} plain decoding is expected"
     if len(pays) == len(answers):
         gammas = sorted({one.gamma for one in pays if one.gamma is not None})
@@ -294,7 +328,7 @@ def _headline(answers: Sequence[RecommendationRow], counts: Mapping[str, int]) -
         return f"Speculative decoding pays in {len(pays)} of {len(answers)} cells: {expected} there."
     if counts[DO_NOT]:
         return f"Do not speculate in {counts[DO_NOT]} of {len(answers)} cells; the others are undecided."
-    return f"Undecided: the data do not say whether speculation pays in {total}."
+    return f"Undecided: the data do not say whether speculation pays in {anywhere}."
 
 
 def _rates(one: RecommendationRow) -> str:
@@ -335,28 +369,45 @@ def _uncertainty(members: Sequence[RecommendationRow]) -> Iterator[str]:
     """P(speculation pays), P(this γ is best) and the expected loss; the least favourable of the group."""
     pays = [one.p_speculation_pays for one in members if one.p_speculation_pays is not None]
     if pays:
-        low, high = percent(min(pays)), percent(max(pays))
-        yield f"P(speculation pays) {low if min(pays) == max(pays) else f'{low} to {high}'}"
+        low, high = probability(min(pays)), probability(max(pays))
+        yield f"P(speculation pays) {low if low == high else f'{low} to {high}'}"
     yield from sorted({one.reason for one in members if one.p_speculation_pays is None and one.reason})
     if members[0].decision == SPECULATE:
         best = [one.p_gamma_best for one in members if one.p_gamma_best is not None]
         loss = [one.expected_loss for one in members if one.expected_loss is not None]
         if best:
-            yield f"P(this γ is the best) {'' if len(best) == 1 else 'at least '}{percent(min(best))}"
+            yield f"P(this γ is the best) {'' if len(best) == 1 else 'at least '}{probability(min(best))}"
         if loss:
             yield f"expected loss against the best {'' if len(loss) == 1 else 'at most '}{percent(max(loss), 1)}"
 
 
 def _when_it_pays(members: Sequence[RecommendationRow]) -> str:
+    """What to set, and which γ has the largest S where that is another one."""
     gamma = members[0].gamma
     words = f"Set the engine's number of speculative tokens to {gamma}."
-    faster = sorted({one.best_gamma for one in members if one.best_gamma not in (None, gamma)})
-    if faster:
-        words += (
-            f" γ = {listed([str(one) for one in faster])} has the largest S by all evidence; γ = {gamma} is within "
-            f"{percent(RECOMMENDED_TOLERANCE)} of it and drafts less."
-        )
-    return words
+    faster: dict[int, list[RecommendationRow]] = {}
+    for one in members:
+        if one.best_gamma not in (None, gamma):
+            faster.setdefault(one.best_gamma, []).append(one)
+    if not faster:
+        return words
+    told = [f"γ = {best}{_some_of(own, members)}" for best, own in sorted(faster.items())]
+    within = f"γ = {gamma} is within {percent(RECOMMENDED_TOLERANCE)} of {'it' if len(told) == 1 else 'each'}"
+    verb = "has" if len(told) == 1 else "have"
+    return f"{words} {listed(told)} {verb} the largest S by all evidence; {within} and drafts less."
+
+
+def _some_of(own: Sequence[RecommendationRow], members: Sequence[RecommendationRow]) -> str:
+    """` (batch 1, 256 tokens of context)` or ` (in 3 of these 8 points)`; empty for all of them."""
+    if len(own) == len(members):
+        return ""
+    where = point_words(own[0].point) if len(own) == 1 else f"in {len(own)} of these {len(members)} points"
+    return f" ({where})"
+
+
+def _at_least(low: float, high: float) -> str:
+    """One share, or the smaller of two that print apart."""
+    return percent(low) if percent(low) == percent(high) else f"at least {percent(low)}"
 
 
 def _variance(low: float | None, value: float | None, high: float | None) -> float:

@@ -84,6 +84,13 @@ def percent(share: float | None, decimals: int = 0) -> str:
     return f"{text}{PER_CENT}"
 
 
+def probability(share: float | None) -> str:
+    """A share of drawn replicates as a percentage; however many agree, they prove nothing: never 0 % or 100 %."""
+    if share is None:
+        return UNKNOWN
+    return percent(min(max(share, 1e-6), 1 - 1e-6))
+
+
 def change(share: float | None, decimals: int = 1) -> str:
     """A signed share as a percentage: 0.034 is `+3.4 %`; the minus is a real one, as long as the plus."""
     return UNKNOWN if share is None else _with_minus(f"{100 * share:+.{decimals}f}{PER_CENT}")
@@ -163,6 +170,11 @@ def sentence(words: str) -> str:
     if not words:
         return words
     return words[0].upper() + words[1:] + ("" if words[-1] in ".!?" else ".")
+
+
+def unbroken(words: str) -> str:
+    """`words` with what belongs together on one line: `5 %`, `1.2 ×`, `γ = 3`."""
+    return words.replace(" %", PER_CENT).replace(" ×", TIMES).replace("γ = ", "γ\u00a0=\u00a0")
 
 
 def printable(text: str) -> str:

@@ -9,20 +9,21 @@ same bytes.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeGuard
 
 import jinja2
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from specgauge.configs.pairs import PairConfig
 from specgauge.model.settings import Point, Setting
 from specgauge.reports import sections
 from specgauge.reports.answers import NO_ANSWER, Answers, setting_words
 from specgauge.reports.copying import copies
-from specgauge.reports.formatting import UNKNOWN, count, duration, percent, printable, sentence
+from specgauge.reports.formatting import UNKNOWN, count, duration, percent, printable, sentence, unbroken
 from specgauge.reports.records import DO_NOT, ReportData, curves, findings, read_report_data, validated
 from specgauge.reports.summaries import acceptance_curves
 from specgauge.reports.tables import (
@@ -49,6 +50,7 @@ from specgauge.version import __version__
 _TONES = {"speculate": "tone-pays", "do not speculate": "tone-not", "undecided": "tone-open"}
 _TONES |= {"none": "tone-open", NO_ANSWER: "tone-open"}
 _UNITS = (("_bytes", 2**30, "GiB"), ("_hz", 1e6, "MHz"), ("_w", 1.0, "W"), ("_c", 1.0, "°C"))
+_OPTION = re.compile(r"--[a-z][\w-]*( [\w.]+=[\w.]+)?")
 CAVEATS = 3
 """Warnings on the first page, the heaviest; the others have a section of their own."""
 FEW_ROWS, MOST_ROWS, MAP_ROWS = 8, 31, 4
@@ -75,7 +77,7 @@ def write_report(run_dir: Path, out: Path | None = None) -> Path:
 def write_page(out: Path, template: str, values: Mapping[str, Any]) -> None:
     """Write the page of a template of this folder, style sheet and script in it; StorageError as `write_report`."""
     parts = {name: Markup(_part(f"report.{name}")) for name in ("css", "js")}
-    page = _templates().get_template(template).render(**parts, version=__version__, **values)
+    page = _templates().get_template(template).render(**parts, copies=copies, version=__version__, **values)
     write_text_atomically(out, printable(page) + "\n")
 
 
@@ -94,13 +96,6 @@ def page_values(data: ReportData) -> dict[str, Any]:
     config = data.config
     by_setting, decoded = curves(data.predictions), validated(data.validation)
     confidence = config.precision.confidence
-    answers = Answers(
-        recommendations=data.recommendations,
-        curves=by_setting,
-        validated=decoded,
-        confidence=confidence,
-        lookups=frozenset(pair.name for pair in planned_pairs(config) if not pair.drafts_with_model),
-    )
     samplings, unanswered = _sampling_names(data), _unanswered(data)
     acceptance = acceptance_curves(data.acceptance, config, data.categories)
     spent_s = sum(one.device_s for one in data.lines if one.device_s is not None)
@@ -112,6 +107,14 @@ def page_values(data: ReportData) -> dict[str, Any]:
         validation=tuple(map(plain, data.validation)),
         pairs={pair.name: pair for pair in planned_pairs(config)},
     )
+    answers = Answers(
+        recommendations=data.recommendations,
+        curves=by_setting,
+        validated=decoded,
+        confidence=confidence,
+        lookups=frozenset(pair.name for pair in planned_pairs(config) if not pair.drafts_with_model),
+        more_time=told.more_time,
+    )
     losing = {(one.setting, one.point) for one in data.recommendations if one.decision == DO_NOT}
     everything = list(dict.fromkeys(one.setting for one in data.recommendations))
     answered = answer_table(told, lambda setting: setting_words(setting, everything))
@@ -119,6 +122,8 @@ def page_values(data: ReportData) -> dict[str, Any]:
         "name": config.name,
         "trust": told.trust if data.recommendations else None,
         "next_step": sentence(told.next_step) if data.recommendations else "",
+        "whole_requests": told.whole_requests_lose,
+        "unbroken": unbroken_html,
         "answers": answered,
         "machine": _machine(data.environment),
         "measured": _measured(data),
@@ -133,7 +138,6 @@ def page_values(data: ReportData) -> dict[str, Any]:
         "caveats": warnings[:CAVEATS],
         "warnings": warnings[CAVEATS:],
         "rows": _rows(answered),
-        "copies": copies,
         "confidence": percent(confidence),
         "wanted": f"±{percent(config.precision.relative_ci, 1)}",
         "speedups": sections.speedup_blocks(by_setting, data.recommendations, samplings, decoded),
@@ -153,6 +157,11 @@ def page_values(data: ReportData) -> dict[str, Any]:
         "environment": [*environment_facts(data.environment), *compilation_facts(data.lines)],
         "config_text": data.config_text,
     }
+
+
+def unbroken_html(text: str) -> Markup:
+    """Text in which no number is parted from its unit at the end of a line, and no option from its dashes."""
+    return Markup(_OPTION.sub(r'<span class="option">\g<0></span>', str(escape(unbroken(text)))))
 
 
 def _settings(data: ReportData, answers: Answers) -> list[dict[str, Any]]:

@@ -18,22 +18,33 @@ from matplotlib.axes import Axes
 from specgauge.model.settings import Point
 from specgauge.reports import sections
 from specgauge.reports.figures import BAND_ALPHA, DASHED, HeatCell, series_style
-from specgauge.reports.formatting import duration, interval, speedup
+from specgauge.reports.formatting import TimeUnit, interval, number, speedup, time_unit
 from specgauge.reports.html import write_page
 from specgauge.reports.inline_svg import COLOURS, Hover, Size, inline_figure
 from specgauge.reports.tables import Row, RowGroup, Table
-from specgauge.sweeps.foretell.words import PART_WORDS, acceptance_words, context_sentence
+from specgauge.sweeps.foretell.words import PART_WORDS, acceptance_words, context_sentence, trust_words
 from specgauge.sweeps.store.rundir import check_written
+
+MOST_CELLS = 1000
+"""Points that a page shows; as many are drawn in seconds."""
+_GENERATOR, _HEAD_BYTES = b'<meta name="generator" content="specgauge', 1000
+"""How the head of a page of this program is known."""
 
 
 def write_plan_page(document: Mapping[str, Any], out: Path) -> Path:
     """Write the page of the document of `specgauge.sweeps.foretell.document.plan_document` to `out` and return it.
 
     Raises:
-        ValueError: `out` is no file, in no folder, or holds what a run measured.
+        ValueError: `out` is no file, in no folder, holds what a run measured or anything but a page of this program,
+            or there are too many points.
         StorageError: the disk refused the write; an older page stays.
     """
     check_written(out, "plan.html")
+    count = len(document["points"])
+    if count > MOST_CELLS:
+        raise ValueError(f"{out}: expected at most {MOST_CELLS} points on a page, got {count}; give fewer, or no page")
+    if out.exists() and _GENERATOR not in out.read_bytes()[:_HEAD_BYTES]:
+        raise ValueError(f"{out}: expected a new file, or a page that specgauge wrote, got another, which is kept")
     write_page(out, "plan.jinja", page_values(document))
     return out
 
@@ -56,7 +67,7 @@ def page_values(document: Mapping[str, Any]) -> dict[str, Any]:
         "colour_key": sections.colour_key(),
         "curves": _curves(document) if len(document["batch_sizes"]) > 1 else None,
         "table": _table(document),
-        "warnings": document["warnings"],
+        "trust": list(trust_words(document)),
     }
 
 
@@ -101,28 +112,52 @@ def _draw_curves(axes: Axes, document: Mapping[str, Any]) -> Hover:
     return {"point": words}
 
 
+_TIMES = ("T_decode", "C(γ)", "T_verify", "T_round")
+
+
 def _table(document: Mapping[str, Any]) -> Table:
-    columns = ["batch", "γ", "S", "interval", "decision", "T_decode", "C(γ)", "T_verify", "T_round"]
-    columns.append("bound by (decode, draft, verify)")
+    """A row for every point; times of a column in one unit, so that copies have plain numbers."""
+    points = document["points"]
+    units = [time_unit(column) for column in zip(*map(_times_s, points), strict=True)]
+    times = [f"{name}, {unit.name}" for name, unit in zip(_TIMES, units, strict=True)]
+    columns = ["batch", "γ", "S", "interval", "decision", *times, "bound by (decode, draft, verify)"]
     groups = []
     for one in document["contexts"]:
-        own = [point for point in document["points"] if point["context"] == one["context"]]
-        rows = [Row(cells=_cells(point)) for point in own]
+        own = [point for point in points if point["context"] == one["context"]]
+        rows = [Row(cells=_cells(point, units)) for point in own]
         groups.append(RowGroup(heading=f"context {one['context']}", rows=rows))
     return Table(columns=columns, groups=groups, words=frozenset({4, 9}))
 
 
-def _cells(point: Mapping[str, Any]) -> list[str]:
-    at = next((one for one in point["by_gamma"] if one["gamma"] == point["recommended_gamma"]), point["by_gamma"][0])
+def _decision(point: Mapping[str, Any]) -> str:
+    if point["fits"] is False:
+        return "does not fit"
+    verdict: str = point["decision"]["verdict"]
+    return verdict if point["recommended_gamma"] else "over the limit"
+
+
+def _shown(point: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The γ that a row is about."""
+    found: Mapping[str, Any] = next(
+        (one for one in point["by_gamma"] if one["gamma"] == point["recommended_gamma"]), point["by_gamma"][0]
+    )
+    return found
+
+
+def _times_s(point: Mapping[str, Any]) -> tuple[float, ...]:
+    at = _shown(point)
+    return (point["t_decode_s"], at["t_draft_total_s"], at["t_verify_s"], at["t_round_s"])
+
+
+def _cells(point: Mapping[str, Any], units: Sequence[TimeUnit]) -> list[str]:
+    at = _shown(point)
     bounds = [PART_WORDS[part["bound"]] for part in point["parts"].values() if part is not None]
-    decision = "does not fit" if point["fits"] is False else point["decision"]["verdict"]
-    times = (point["t_decode_s"], at["t_draft_total_s"], at["t_verify_s"], at["t_round_s"])
     return [
         str(point["batch_size"]),
         str(at["gamma"]),
-        speedup(at["speedup"]),
+        number(at["speedup"]),
         interval(at["low"], at["high"]),
-        decision,
-        *map(duration, times),
+        _decision(point),
+        *(unit.text(seconds) for unit, seconds in zip(units, _times_s(point), strict=True)),
         ", ".join(bounds),
     ]

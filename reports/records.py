@@ -17,12 +17,13 @@ from specgauge.configs.schema import Config
 from specgauge.model.decision import OPTIMISTIC
 from specgauge.model.settings import Point, Setting
 from specgauge.reports.formatting import count, sentence
+from specgauge.sweeps.analysis.left_out import OUT_OF_TIME
 from specgauge.sweeps.analysis.predictions import predict
 from specgauge.sweeps.analysis.timings import CellTimings, refused, timings_of
 from specgauge.sweeps.analysis.validation import ValidationSummary, summarise
 from specgauge.sweeps.plan import planned_pairs
 from specgauge.sweeps.store.derived import doubts, stands
-from specgauge.sweeps.store.outcomes import read_outcomes
+from specgauge.sweeps.store.outcomes import PairOutcome, read_outcomes
 from specgauge.sweeps.store.rows import row_of
 from specgauge.sweeps.store.rundir import CELLS, CONFIG, PREDICTIONS, RECOMMENDATION, Run, prompt_rows
 from specgauge.sweeps.store.schema import (
@@ -77,6 +78,11 @@ class ReportData:
     gaps: Sequence[WarningRow]
     """Parts of the run that are not there."""
 
+    @property
+    def more_time(self) -> str:
+        """How what there was no time for is measured; empty where there was time for all."""
+        return _more_time(self.warnings)
+
 
 def read_report_data(run_dir: Path) -> ReportData:
     """Read the run at `run_dir`.
@@ -86,7 +92,8 @@ def read_report_data(run_dir: Path) -> ReportData:
     """
     run = Run.open(run_dir)
     lines = run.journal() if (run_dir / CELLS).exists() else ()
-    predictions, recommendations, decoded, warnings = _predicted(run, lines)
+    outcomes = read_outcomes(run_dir)
+    predictions, recommendations, decoded, warnings = _predicted(run, lines, outcomes)
     validation = [row for row in decoded if row.gamma is not None]
     return ReportData(
         path=run_dir,
@@ -94,7 +101,7 @@ def read_report_data(run_dir: Path) -> ReportData:
         config_text=read_text(run_dir / CONFIG, CONFIG_BYTES),
         environment=run.environment,
         lines=lines,
-        timings=timings_of(run),
+        timings=timings_of(run, outcomes),
         acceptance={
             (pair.name, sampling.name): run.acceptance_of(pair.name, sampling.name)
             for pair in run.config.pairs
@@ -110,8 +117,12 @@ def read_report_data(run_dir: Path) -> ReportData:
         is_imported=run.is_imported,
         validation_summary=summarise(vars(row) for row in validation),
         warnings=warnings,
-        gaps=tuple(_gaps(run, lines)),
+        gaps=tuple(_gaps(run, lines, outcomes, _more_time(warnings) or RESUME)),
     )
+
+
+def _more_time(warnings: Iterable[WarningRow]) -> str:
+    return next((one.remedy for one in warnings if one.code == OUT_OF_TIME), "")
 
 
 def _categories(run: Run) -> dict[str, dict[int, str]]:
@@ -127,11 +138,11 @@ def _categories(run: Run) -> dict[str, dict[int, str]]:
 _Predicted = tuple[Sequence[PredictionRow], Sequence[RecommendationRow], Sequence[ValidationRow], Sequence[WarningRow]]
 
 
-def _predicted(run: Run, lines: Sequence[JournalLine]) -> _Predicted:
+def _predicted(run: Run, lines: Sequence[JournalLine], outcomes: Mapping[str, PairOutcome]) -> _Predicted:
     """What is predicted: as written, or, where the run stopped before or was altered since, made from what it has."""
     if stands(run.path):
         return run.rows(PredictionRow), run.rows(RecommendationRow), run.rows(ValidationRow), run.rows(WarningRow)
-    if not lines and not read_outcomes(run.path):
+    if not lines and not outcomes:
         return (), (), (), ()
     found, where = predict(run), str(run.path)
     return (
@@ -142,15 +153,17 @@ def _predicted(run: Run, lines: Sequence[JournalLine]) -> _Predicted:
     )
 
 
-def _gaps(run: Run, lines: Sequence[JournalLine]) -> Iterator[WarningRow]:
+def _gaps(
+    run: Run, lines: Sequence[JournalLine], outcomes: Mapping[str, PairOutcome], remedy: str
+) -> Iterator[WarningRow]:
 
     def gap(code: str, message: str) -> WarningRow:
-        return WarningRow(code=code, message=message, remedy=RESUME)
+        return WarningRow(code=code, message=message, remedy=remedy)
 
     yield from doubts(run.path)
     if run.is_imported:  # whose warnings tell what its files lack
         return
-    given_up = refused(read_outcomes(run.path))
+    given_up = refused(outcomes)
     if not lines and not given_up:
         yield gap("unmeasured", "Nothing has been timed yet.")
     tried = {line.axes["pair"] for line in lines if line.status != "skipped"}

@@ -22,6 +22,7 @@ from specgauge.reports.formatting import (
     number,
     percent,
     point_words,
+    probability,
     time_unit,
     with_interval,
 )
@@ -175,7 +176,7 @@ def prediction_table(curves: Curves, chosen: Chosen, losing: Collection[tuple[Se
         ("γ", lambda row: str(row.gamma)),
         ("speed-up", lambda row: number(row.speedup if row.status == "ok" else None)),
         ("interval", lambda row: interval(row.speedup_low, row.speedup_high) if row.status == "ok" else UNKNOWN),
-        ("P(best)", lambda row: percent(row.p_best if row.status == "ok" else None)),
+        ("P(best)", lambda row: probability(row.p_best if row.status == "ok" else None)),
         ("mark", lambda row: _mark(row, chosen, losing)),
         ("Ω", lambda row: number(row.tokens_per_round)),
         ("interval", lambda row: interval(row.tokens_per_round_low, row.tokens_per_round_high)),

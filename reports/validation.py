@@ -20,7 +20,6 @@ from specgauge.reports.figures import (
     series_styles,
 )
 from specgauge.reports.formatting import (
-    PER_CENT,
     UNKNOWN,
     change,
     change_interval,
@@ -32,9 +31,10 @@ from specgauge.reports.formatting import (
     speedup,
     speedup_span,
     time_unit,
+    unbroken,
 )
 from specgauge.reports.inline_svg import Size
-from specgauge.reports.records import ReportData, by_point
+from specgauge.reports.records import RESUME, ReportData, by_point
 from specgauge.reports.sections import CUT, GLYPHS, Block, LegendEntry, panel, setting_titles
 from specgauge.reports.tables import (
     Chosen,
@@ -59,7 +59,7 @@ NOT_ASKED = (
 NOT_HERE = "An imported run is another program's measurement: nothing was decoded end to end to hold against it."
 NOT_YET = (
     f"The configuration asks for texts decoded end to end ({CONFIG_SECTION}), but none has been held against these "
-    "predictions yet: run the same `specgauge run` again, it goes on where it stopped."
+    "predictions yet: {remedy}."
 )
 _SQUARE = Size(width=350, height=362)
 _SCATTERS = (
@@ -99,20 +99,17 @@ def validation_section(data: ReportData, samplings: Sequence[str]) -> Validation
     if summary is None:
         if data.is_imported:
             return ValidationSection(missing=NOT_HERE)
-        return ValidationSection(missing=NOT_ASKED if data.config.validation is None else NOT_YET)
+        not_yet = NOT_YET.format(remedy=data.more_time or RESUME)
+        return ValidationSection(missing=NOT_ASKED if data.config.validation is None else not_yet)
     return ValidationSection(
-        found=_unbroken(sentence(summary.text())),
+        found=unbroken(sentence(summary.text())),
         forced=_forced(data.validation),
-        facts=[(what, _unbroken(words)) for what, words in _facts(summary, data.validation)],
+        facts=[(what, unbroken(words)) for what, words in _facts(summary, data.validation)],
         blocks=scatter_blocks(data.validation, samplings),
         table=validation_table(data.validation, chosen_gammas(data.recommendations)),
         policies=policy_table(data.policies),
         baselines=baseline_table(data.validation),
     )
-
-
-def _unbroken(words: str) -> str:
-    return words.replace(" %", PER_CENT).replace("γ = ", "γ\u00a0=\u00a0")
 
 
 def _forced(rows: Sequence[ValidationRow]) -> str:
@@ -282,6 +279,8 @@ def validation_table(rows: Sequence[ValidationRow], chosen: Chosen) -> Table:
     if len(lossless) == 1:
         columns = [column for column in columns if column[0] != _LOSSLESS]
         notes += [f"{'every' if words == _YES else 'no'} row is lossless{words.lstrip('yesno')}" for words in lossless]
+    if all(row.rounds_standard_errors is None for row in rows):  # nothing was left to chance
+        columns = [column for column in columns if column[0] != "z"]
     grouped = by_point(rows, _gamma)
     return point_table(grouped, columns, notes, words=(_FITTED, _LOSSLESS), wide=(_LOSSLESS,), chosen=chosen)
 
@@ -332,9 +331,11 @@ def baseline_table(rows: Sequence[ValidationRow]) -> Table | None:
     for setting, points in grouped.items():
         own = []
         for point, (first, *_) in points.items():
+            if first.plain_over_generate is None and first.plain_over_loop is None:
+                continue  # not among the cells that were held against them
             where = f"batch {point.batch_size}, context {point.context}"
             own.append(Row(cells=[where, speedup(first.plain_over_generate), speedup(first.plain_over_loop)]))
-        groups.append(RowGroup(heading=setting_heading(setting, common_fields(list(grouped))), rows=own))
+        groups += [RowGroup(heading=setting_heading(setting, common_fields(list(grouped))), rows=own)] if own else []
     return Table(
         columns=["plain loop", "over generate()", "over the loop at γ\u00a0=\u00a00"],
         groups=groups,

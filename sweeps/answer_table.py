@@ -2,26 +2,28 @@
 
     print_answer(recommend(Run.open(path)))              # verdicts in colour on a terminal
 
-    embedded, greedy              speed-up over plain               tokens/s  ms per
-    batch     ctx  verdict     γ  predicted (90 %)  measured   plain    spec   round
-        1     128  speculate   3  1.27 (1.14-1.44)      1.29      72      92    31.7
-        4     128  conflict    1  1.17 (1.11-1.38)      0.98     165     193    37.0
+    embedded, greedy          speed-up S over plain decoding      tokens/s   ms per
+    batch    ctx  verdict    γ  S (90 %)         pred. measured  plain   spec  round
+        1    128  speculate  3  1.28 (1.17-1.40)  1.27     1.29     72     92   31.7
+        4    128  conflict   1  1.07 (0.95-1.20)  1.17  γ2 0.98    165    177   37.0
 
-γ is the one to use, or where it does not pay the one that the figures belong to. `conflict` is undecided because
-prediction and measurement disagree. Tokens/s are of the whole batch: plain is B / T_decode, speculative that times S
-from all evidence. Measured is of that γ, or where it was not decoded of the nearest one that was, with its own γ before
-it.
+γ is the one to use, or where it does not pay the one that the figures belong to. S is from all evidence, with its
+interval: the prediction and what was measured end to end stand beside it. Measured is of that γ, or where it was not
+decoded of the nearest one that was, with its own γ before it. `conflict` is undecided because the two disagree.
+Tokens/s are of the whole batch: plain is B / T_decode, speculative that times S.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from textwrap import wrap
+from typing import Any
 
 from specgauge.model.decision import ratio_text
 from specgauge.sweeps.analysis.answers import Entry, Recommendations, is_conflict, is_known
+from specgauge.sweeps.analysis.timings import REFUSED
 from specgauge.sweeps.side_by_side import side_by_side
 from specgauge.sweeps.text_table import count, milliseconds, printable
 
@@ -37,10 +39,13 @@ WEIGHTS = (
 """Codes of warnings, the heaviest first; the others follow in the order they were found."""
 
 _VERDICTS = {"speculate": "speculate", "do not speculate": "don't", "undecided": "undecided"}
-_HEADINGS = ("batch", "ctx", "verdict", "γ", "", "measured", "plain", "spec", "round")
-_WIDTHS = (5, 6, 9, 2, 16, 8, 6, 6, 6)
+_HEADINGS = ("batch", "ctx", "verdict", "γ", "S", "pred.", "measured", "plain", "spec", "round")
+_WIDTHS = (5, 6, 9, 2, 16, 5, 8, 6, 6, 6)
+_GAPS = ("", " ", "  ", " ", "  ", *[" "] * 5)
+"""Before each column."""
 _LEFT = {2, 4}
-_TITLE_WIDTH = 30
+_TOGETHER = "S weighs prediction and measurement by how well each is known; tokens/s use S."
+_TITLE_WIDTH = 26
 _MOST_COLUMNS = 80
 _COLOURS = {"speculate": "green", "don't": "red", "undecided": "yellow", "conflict": "yellow", "unknown": "dim"}
 
@@ -62,15 +67,25 @@ def print_answer(answers: Recommendations, *, every_warning: bool = False) -> No
 
 def answer_text(answers: Recommendations, *, every_warning: bool = False) -> str:
     """The tables by pair and sampling, then trust, the next step, and the heaviest warnings (or all of them)."""
-    lines: list[str] = []
+    shown, lines = _heaviest(answers, every_warning), list[str]()
+    titles = list(dict.fromkeys(map(title_text, answers.entries)))
     for title, entries in groupby(answers.entries, title_text):
-        lines += [*_table(title, list(entries), answers), ""]
+        lines += [*_table(title, list(entries), answers), *([""] if len(titles) > 1 else [])]
+    reasons = list(_reasons(answers.entries, shown, has_titles=len(titles) > 1))
+    lines += [*reasons, *([""] if reasons or len(titles) == 1 else [])]
+    if any(answers.nearest_measured(entry) is not None for entry in answers.entries):
+        lines.append(_TOGETHER)
     if answers.max_itl_s is not None:
         lines.append(f"Rounds of over {answers.max_itl_s * 1e3:g} ms were left out.")
-    lines += [*_side_by_side(answers), *_whole_requests(answers)]
+    lines += [*_side_by_side(answers), *_wrapped(answers.whole_requests)]
     trust = answers.trust
     lines += [f"TRUST: {trust.level.upper()}, {'; '.join(trust.reasons)}", f"next: {answers.next_step}"]
-    return "\n".join([*lines, *_warnings(answers, every_warning)])
+    return "\n".join([*lines, *_warnings(answers, shown)])
+
+
+def _wrapped(words: str) -> list[str]:
+    """Lines of 80 columns, none of which begins with a times sign."""
+    return [line.replace("\u00a0", " ") for line in wrap(words.replace(" ×", "\u00a0×"), _MOST_COLUMNS)]
 
 
 def _side_by_side(answers: Recommendations) -> Iterator[str]:
@@ -102,57 +117,58 @@ def _short(value: float | None, decimals: int) -> str:
     return "-" if value is None else f"{value:.{decimals}f}"
 
 
-def _whole_requests(answers: Recommendations) -> Iterator[str]:
-    """What whole requests gained at the γ of the answers, which S leaves out."""
-    rows = [answers.nearest_measured(entry) for entry in answers.entries if answers.is_measured(entry)]
-    gains = [row["speedup_whole"] for row in rows if row is not None and row["speedup_whole"] is not None]
-    if gains:
-        span = f"{min(gains):.2f} to {max(gains):.2f} ×"
-        words = f"Whole requests, with prefills and in a batch the wait for its longest text: {span}."
-        if min(gains) < 1:
-            words += " Under 1 it pays only where a finished text's place in the batch is filled at once."
-        yield from wrap(words, _MOST_COLUMNS)
-
-
 def _table(title: str, entries: list[Entry], answers: Recommendations) -> Iterator[str]:
-    interval = f"predicted ({100 * answers.confidence:g} %)"
+    """The cells of one setting; of one without any number a line."""
+    speedup = f"S ({100 * answers.confidence:g} %)"
     title = printable(title)
+    if not any(map(is_known, entries)):
+        yield from wrap(f"{title}: no number in {count(len(entries), 'cell')}", _MOST_COLUMNS)
+        return
     if len(title) > _TITLE_WIDTH:
         yield title
         title = ""
-    yield f"{title:<{_TITLE_WIDTH}}{'speed-up over plain':<28}{'tokens/s':>14}{'ms per':>8}"
-    yield _line([*_HEADINGS[:4], interval, *_HEADINGS[5:]])
-    reasons: dict[str, list[Entry]] = {}
+    yield f"{title:<{_TITLE_WIDTH}}  {'speed-up over plain decoding':<31}{'tokens/s':>14}{'ms per':>7}"
+    yield _line([*_HEADINGS[:4], speedup, *_HEADINGS[5:]])
+    yield from (_line(_cells(entry, answers)) for entry in entries)
+
+
+def _reasons(entries: Sequence[Entry], shown: Sequence[Mapping[str, Any]], *, has_titles: bool) -> Iterator[str]:
+    """Why cells are open or unknown, each reason once; what a pair was refused for, a warning that is shown tells."""
+    refused = {str(one["message"]) for one in shown if one["code"] == "pair_refused"}
+    found: dict[str, list[Entry]] = {}
     for entry in entries:
-        yield _line(_cells(entry, answers))
         if entry["reason"] and (entry["decision"] == "undecided" or entry["recommended_gamma"] is None):
-            reasons.setdefault(printable(entry["reason"]), []).append(entry)
-    for reason, (first, *others) in reasons.items():
+            found.setdefault(str(entry["reason"]), []).append(entry)
+    for reason, (first, *others) in found.items():
+        if any(message.endswith(reason.removeprefix(f"{REFUSED}: ")) for message in refused):
+            continue
         several = f"{len(others) + 1} cells, first " if others else ""
-        why = f"{several}batch {first['batch_size']}, context {first['context']}: {reason}"
-        yield from wrap(why, _MOST_COLUMNS, initial_indent="  ", subsequent_indent="    ")
+        title = f"{title_text(first)}, " if has_titles else ""
+        why = f"{several}{title}batch {first['batch_size']}, context {first['context']}: {reason}"
+        yield from wrap(printable(why), _MOST_COLUMNS, initial_indent="  ", subsequent_indent="    ")
 
 
 def _line(cells: list[str]) -> str:
     padded = [
-        text.ljust(width) if place in _LEFT else text.rjust(width)
-        for place, (text, width) in enumerate(zip(cells, _WIDTHS, strict=True))
+        gap + (text.ljust(width) if place in _LEFT else text.rjust(width))
+        for place, (gap, text, width) in enumerate(zip(_GAPS, cells, _WIDTHS, strict=True))
     ]
-    return "  ".join(padded).rstrip()
+    return "".join(padded).rstrip()
 
 
 def _cells(entry: Entry, answers: Recommendations) -> list[str]:
     here = [str(entry["batch_size"]), str(entry["context"])]
     value = entry["speedup"]["value"]
     if value is None:
-        return [*here, "unknown", *[""] * 6]
+        return [*here, "unknown", *[""] * 7]
     plain, speculative = tokens_per_second(entry)
     round_s = entry["t_round_s"]
     return [
         *here,
         verdict(entry),
         str(entry["recommended_gamma"] or "-"),
-        _with_ends(entry["speedup_predicted"]),
+        _with_ends(entry["speedup"]),
+        _short(entry["speedup_predicted"]["value"], 2),
         _measured(entry, answers),
         _short(plain, 0),
         _short(speculative, 0),
@@ -187,13 +203,16 @@ def rank(code: str) -> int:
     return WEIGHTS.index(code) if code in WEIGHTS else len(WEIGHTS)
 
 
-def _warnings(answers: Recommendations, every_warning: bool) -> Iterator[str]:
+def _heaviest(answers: Recommendations, every_warning: bool) -> list[Mapping[str, Any]]:
     ordered = sorted(answers.warnings, key=lambda one: rank(one["code"]))
-    shown = ordered if every_warning else ordered[:SHOWN_WARNINGS]
+    return ordered if every_warning else ordered[:SHOWN_WARNINGS]
+
+
+def _warnings(answers: Recommendations, shown: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     for warning in shown:
         yield f"warning: {printable(warning['message'])} → {printable(warning['remedy'])}"
-    if len(shown) < len(ordered):
-        more = count(len(ordered) - len(shown), "more warning")
+    if len(shown) < len(answers.warnings):
+        more = count(len(answers.warnings) - len(shown), "more warning")
         yield f"{more}: in the report, or `specgauge recommend RUN --warnings`"
 
 

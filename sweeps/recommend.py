@@ -35,15 +35,17 @@ def recommend(
     batch_size: int | None = None,
     context: int | None = None,
     max_itl_s: float | None = None,
+    setting: Setting | None = None,
 ) -> Recommendations:
-    """The recommendations of `run` that match; None matches everything.
+    """The recommendations of `run` that match; None matches everything, a setting what has all of its values.
 
     Raises:
         ValueError: a name or number that the run does not have (those it has are listed, with the nearest), a limit
             that is no time, or a file of the run is missing or damaged.
     """
     refuse_what_is_not_there(run, pair=pair, sampling=sampling, batch_size=batch_size, context=context)
-    wanted = {"pair": pair, "sampling": sampling, "batch_size": batch_size, "context": context}
+    wanted: dict[str, Any] = {"pair": pair, "sampling": sampling, "batch_size": batch_size, "context": context}
+    wanted |= {} if setting is None else asdict(setting)
     found = standing(run)
     entries = found.recommendations if max_itl_s is None else _limited(run, max_itl_s)
 
@@ -56,6 +58,7 @@ def recommend(
         entries=matching(entries),
         max_itl_s=max_itl_s,
         confidence=run.config.precision.confidence,
+        is_served=run.is_served,
         warnings=(*map(asdict, doubts(run.path)), *found.warnings),
         validation=matching(found.validation),
         pairs={one.name: one for one in planned_pairs(run.config)},

@@ -44,6 +44,8 @@ class ReplayedCell:
     """ε in the costs; None where no decoder has measured it, and every speed-up is optimistic."""
     t_early_stop_check_s: float | None = None
     """What an early-stop check costs, in the costs; None where no policy was decoded, and checks are free."""
+    answer_gamma: int | None = None
+    """The γ that the run recommends in this cell; None where it knows none."""
 
 
 def replay_run(
@@ -77,6 +79,7 @@ def replay_run(
         t_early_stop_check_s = None if tuned_cell is None else tuned_cell.t_early_stop_check_s
         costs = replay_costs(cell, t_overhead_s, t_early_stop_check_s or 0.0)
         result, reason = _replayed(run, setting, costs, cell.cell.context, replicates, makers)
+        estimate = analysed.estimate(setting, cell)
         key = setting.columns(cell.cell)
         replayed.append(
             ReplayedCell(
@@ -85,6 +88,7 @@ def replay_run(
                 reason=reason,
                 t_overhead_s=t_overhead_s,
                 t_early_stop_check_s=t_early_stop_check_s,
+                answer_gamma=None if estimate is None else estimate.speedup.recommended_gamma or None,
             )
         )
     return replayed
@@ -164,7 +168,18 @@ def _cell_text(cell: ReplayedCell) -> str:
         f"{result.bound_by_start_speedup:.4g}, run {result.bound_oracle_speedup:.4g}"
     )
     table = text_table(["policy", *intervals, "mean gamma", "switches"], rows)
-    return "\n".join([_label(cell.key), summary, table])
+    return "\n".join([_label(cell.key), summary, *_other_answer(cell, result.best_fixed_gamma), table])
+
+
+def _other_answer(cell: ReplayedCell, best_fixed_gamma: int) -> list[str]:
+    """Why the best fixed γ is not that of the run's answer; no line where it is."""
+    if cell.answer_gamma in (None, best_fixed_gamma):
+        return []
+    waits = ", with the wait for the longest row" if cell.key["batch_size"] > 1 else ""
+    return [
+        f"  the run recommends gamma {cell.answer_gamma} here, the smallest within 1 % of the best by rounds with all "
+        f"rows at work; S here is of whole texts, with their short last rounds{waits}"
+    ]
 
 
 def _gap(closed: Interval | None) -> tuple[float | None, str]:
@@ -189,7 +204,7 @@ def replays_json(replays: list[ReplayedCell]) -> str:
 def _mapping(cell: ReplayedCell) -> dict[str, Any]:
     result = cell.result
     costs = {"t_overhead_s": cell.t_overhead_s, "t_early_stop_check_s": cell.t_early_stop_check_s}
-    entry: dict[str, Any] = {**cell.key, **costs, "reason": cell.reason or None}
+    entry: dict[str, Any] = {**cell.key, **costs, "answer_gamma": cell.answer_gamma, "reason": cell.reason or None}
     if result is None:
         return entry | {"policies": None}
     entry |= {name: value for name, value in vars(result).items() if name != "policies"}

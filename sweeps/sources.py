@@ -10,15 +10,14 @@ A new source is one file with a function or class that makes a `CostSource`, and
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from specgauge.model.costs import CostSource
 from specgauge.model.roofline.costs import RooflineCosts
 from specgauge.model.settings import Setting
-from specgauge.sweeps.analysis.counted_rounds import costs_of_cells
-from specgauge.sweeps.analysis.settings import cells_of, run_settings
-from specgauge.sweeps.analysis.timings import timings_of
-from specgauge.sweeps.store.rundir import Run
+
+if TYPE_CHECKING:
+    from specgauge.sweeps.store.rundir import Run
 
 
 def measured(run: Run, setting: Setting) -> CostSource:
@@ -27,6 +26,10 @@ def measured(run: Run, setting: Setting) -> CostSource:
     Raises:
         ValueError: the run has no such setting, none of its cells has times, or the journal is damaged.
     """
+    from specgauge.sweeps.analysis.counted_rounds import costs_of_cells  # late: a plan reads no run
+    from specgauge.sweeps.analysis.settings import cells_of, run_settings
+    from specgauge.sweeps.analysis.timings import timings_of
+
     timed = timings_of(run)
     for found in run_settings(run, {}, pairs=[setting.pair]):
         if found.key == setting:

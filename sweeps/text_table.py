@@ -44,6 +44,16 @@ def count(quantity: int, noun: str) -> str:
     return f"{quantity} {noun}" if quantity == 1 else f"{quantity} {noun}s"
 
 
+def span_text(values: Sequence[float], shown: str) -> str:
+    """The least and the largest as `shown`, `1.03 to 1.50`; one of them where they are shown alike.
+
+    >>> span_text([1.5, 1.03], "{:.2f}"), span_text([0.981, 0.984], "{:.2f}")
+    ('1.03 to 1.50', '0.98')
+    """
+    low, high = shown.format(min(values)), shown.format(max(values))
+    return low if low == high else f"{low} to {high}"
+
+
 def rounded(value: float, places: int = 3) -> float:
     """To so many decimals; what rounds to 0 has no sign."""
     return round(value, places) + 0.0

@@ -101,20 +101,35 @@ def test_the_page_lists_every_public_name(run: sg.Run) -> None:
     assert {*sg.__all__, *dir(run)} <= told
 
 
-def test_the_code_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(runner, "run", lambda config, *, out, **rest: shutil.copytree(folder, out))
+def test_the_code_of_the_page_runs_and_prints_what_it_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     grid = {"batch_size": 4, "context": 64, "gamma": "1:4"}
+
+    def run(config: Config, *, out: Path, **_: Any) -> None:
+        pair = {"name": "q", "target": "embedded", "draft": "o/d"}
+        if out.name == "embedded":
+            shutil.copytree(folder, out)
+        else:
+            write_run(out, grid=grid, pairs=[pair])
+            (out / "acceptance").rename(out / "old")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(runner, "run", run)
     write_run(tmp_path / "runs" / "quickstart", grid=grid)
-    write_run(tmp_path / "runs" / "b", grid=grid, pairs=[{"name": "q", "target": "embedded", "draft": "o/d"}])
-    (tmp_path / "runs/b/acceptance").rename(tmp_path / "runs/b/old")
     code = [block.text for block in blocks(PAGE) if block.language == "python"]
-    assert len(code) == 5
+    assert len(code) == 7
     names: dict[str, Any] = {}
     for one in code:
         exec(compile(one, PAGE, "exec"), names)
     assert (tmp_path / "speedup.png").is_file()
     assert (tmp_path / "runs" / "embedded").is_dir()
+    printed = [line.split() for line in capsys.readouterr().out.splitlines()]
+    tables = [block.text.splitlines()[0].split() for block in blocks(PAGE) if block.language == "text"]
+    assert tables == [names for names in tables if names in printed], "columns that the page shows are those printed"
+    assert len(tables) == 2
+    assert ["..."] not in printed
+    assert not any("..." in line for line in printed)
 
 
 def test_a_run_is_shown_without_what_is_large(folder: Path) -> None:

@@ -26,6 +26,7 @@ from specgauge.bench.end_to_end import benchmark
 from specgauge.cli.main import COMMANDS
 from specgauge.configs.errors import field_words
 from specgauge.configs.loader import json_schema, load_config, shipped_text
+from specgauge.configs.engines import EngineConfig, LaunchConfig
 from specgauge.configs.pairs import LayersDraft, ModelConfig, NgramConfig, PairConfig
 from specgauge.configs.schema import (
     AcceptanceConfig,
@@ -59,6 +60,8 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "pairs[…].target, pairs[…].draft": ModelConfig,
     "pairs[…].draft.ngram": NgramConfig,
     "pairs[…].draft, the target's first layers": LayersDraft,
+    "pairs[…].engine, pairs[…].engine[…]": EngineConfig,
+    "pairs[…].engine.launch": LaunchConfig,
     "workload": WorkloadConfig,
     "sampling[…]": SamplingConfig,
     "grid": GridConfig,

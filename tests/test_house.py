@@ -184,7 +184,10 @@ WRONG_IMPORTS: dict[str, tuple[Collection[str | None], Callable[[Import], bool]]
         lambda one: one.module.startswith(".") or package_of(one) in FOLDERS,
     ),
     "only bench imports torch": ([*(set(FOLDERS) - {"bench"}), None], lambda one: package_of(one) in ONLY_IN_BENCH),
-    "sweeps import bench late": (["sweeps"], lambda one: own_part(one.module) == "bench" and one.at_import),
+    "sweeps import bench late, but for what has no torch": (
+        ["sweeps"],
+        lambda one: own_part(one.module) == "bench" and one.at_import and "bench.serving" not in one.module,
+    ),
     "reports use the part of sweeps that reads": (
         ["reports"],
         lambda one: own_part(one.module) == "sweeps" and reaches_bench(one.module),
@@ -339,6 +342,12 @@ def test_help_loads_nothing_large(tmp_path: Path) -> None:
     for arguments, (*_, loaded) in zip(LIGHT, found, strict=True):
         # some releases of typer import pydantic and rich themselves
         assert not set(loaded) & (HEAVY - {"pydantic", "rich"}), arguments
+
+
+def test_a_run_that_is_not_there_is_refused_before_what_draws_it_is_loaded(tmp_path: Path) -> None:
+    ((code, _, error, loaded),) = run_commands([["report", "nowhere", "--plot", "a.png"]], cwd=tmp_path)
+    assert (code, error.count("\n")) == (2, 1)
+    assert "matplotlib" not in loaded
 
 
 def test_the_package_itself_loads_nothing_large(tmp_path: Path) -> None:

@@ -60,6 +60,8 @@ def test_everything_is_measured_and_decoded(whole: Path) -> None:
     assert {(row["sampling"], row["gamma"]) for row in rows} == {(s, g) for s in ("greedy", "t1") for g in (1, 3)}
     assert all(row["lossless"] and row["speedup_measured"] > 0 for row in rows)
     assert all(row["t_overhead_s"] is not None and row["cost_error"] is not None for row in rows)
+    from_counts = [row["speedup_measured"] * (1 + row["cost_error"]) for row in rows]
+    assert [row["speedup_from_counts"] for row in rows] == pytest.approx(from_counts), "the figures shown add up"
     greedy = [row for row in rows if row["sampling"] == "greedy"]
     assert [(row["texts_same"] + row["texts_tied"], row["texts_differ"]) for row in greedy] == [(4, 0)] * 2
     assert {row["texts_same"] for row in rows if row["sampling"] == "t1"} == {None}

@@ -26,6 +26,7 @@ from specgauge.model.roofline.quantization import Quantization, quantization_fro
 _ABSENT = object()
 _LARGEST_COUNT, _MOST_LAYERS = 2**40, 10_000
 """Beyond what any model has; products of counts keep to what a float holds, and a tuple has room for every layer."""
+_LONGEST_SHOWN = 60
 _EXPERT_COUNTS = ("experts", "experts_per_token", "expert_parameters", "shared_parameters", "router_parameters")
 
 
@@ -362,7 +363,9 @@ class _Reader:
         return value
 
     def refused(self, key: str | None, expected: str, found: object, *, place: str = "") -> ValueError:
-        return ValueError(f"{self.name}: field {key!r}{place}: expected {expected}, got {found!r}")
+        text = repr(found)
+        short = text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + "…"
+        return ValueError(f"{self.name}: field {key!r}{place}: expected {expected}, got {short}")
 
     def missing(self, field: str) -> ValueError:
         key = self.family.keys.get(field, field)

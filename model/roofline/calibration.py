@@ -203,7 +203,7 @@ def roofline_fit(form: Form = SUM) -> Fit:
 
 
 def line_fit(groups: Sequence[MeasuredSteps]) -> Predictor:
-    """The baseline: least squares on the relative error of a line in (1, B, B·s), blind to model and machine."""
+    """The baseline: least squares on the relative error of a + b·B + c·B·s, blind to model and machine."""
 
     def terms(steps: MeasuredSteps) -> FloatArray:
         batch = steps.batch_size.astype(np.float64)
@@ -377,6 +377,79 @@ def held_out_error(rows: Sequence[tuple[MeasuredSteps, MeasuredSteps]], form: Fo
         verify=verify_rms,
         ratio=ratio_rms,
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldOutDraftError:
+    """How far C(gamma) is predicted by fits that had not seen it."""
+
+    held_out: Axis
+    """`target`: all times of one draft's shape."""
+    mean: float
+    """Mean absolute relative error, a fraction."""
+    worst: float
+    rms: float
+    """Root mean square of log(predicted / measured)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DraftFit:
+    """What drafts take, with the error on what was left out."""
+
+    efficiency: Efficiency
+    same_draft: HeldOutDraftError
+    """For the shapes that were measured."""
+    other_draft: HeldOutDraftError | None
+    """For other shapes; None where there is one only."""
+
+    @property
+    def error(self) -> float:
+        """The larger of both."""
+        return max(self.same_draft.rms, 0.0 if self.other_draft is None else self.other_draft.rms)
+
+
+AXES: tuple[Axis, ...] = ("batch_size", "context", "row")
+"""What is left out for shapes that were fitted, the first that leaves enough steps."""
+FEWEST_DRAFTS = 8
+"""Times of drafts that numbers of their own are fitted to; fewer tell their error by chance."""
+_DRAFTS_OWN: tuple[tuple[Number, ...], ...] = (("launch_s",), ("launch_s", "token_s"))
+
+
+def fit_drafts(drafts: Sequence[MeasuredSteps], base: Efficiency) -> DraftFit | None:
+    """Fit what a draft step costs beyond its bytes and FLOPs, with the two fractions of `base`, its target's numbers.
+
+    Launches, or launches and the drawing of a token for each sequence: whichever predicts times left out better.  None
+    where neither does better than `base` as it is, there are fewer than `FEWEST_DRAFTS`, or nothing to leave out.
+    """
+    if sum(steps.time_s.size for steps in drafts) < FEWEST_DRAFTS:
+        return None
+    found = []
+    for free in _DRAFTS_OWN:
+        form = Form(name=f"drafts, {', '.join(free)}", free=free, base=base)
+        same = next((error for by in AXES if (error := _draft_error(drafts, form, by)) is not None), None)
+        if same is not None:
+            other = _draft_error(drafts, form, "target")
+            found.append(DraftFit(efficiency=fit_efficiency(drafts, form), same_draft=same, other_draft=other))
+    best = min(found, key=lambda one: one.error, default=None)
+    return None if best is None or best.error >= rms_error(drafts, base) else best
+
+
+def rms_error(steps: Sequence[MeasuredSteps], efficiency: Efficiency) -> float:
+    """Root mean square of log(predicted / measured) over all steps."""
+    logs = [np.log(step_time_s(one.work(), one.deployment, efficiency) / one.time_s) for one in steps]
+    return float(np.sqrt((np.concatenate(logs) ** 2).mean()))
+
+
+def _draft_error(drafts: Sequence[MeasuredSteps], form: Form, by: Axis) -> HeldOutDraftError | None:
+    """None where too little is left to fit."""
+    try:
+        held = cross_validate(drafts, roofline_fit(form), by=by)
+    except ValueError:
+        return None
+    ratio = np.concatenate([each.predicted_s / each.steps.time_s for each in held])
+    off = np.abs(ratio - 1.0)
+    rms = float(np.sqrt((np.log(ratio) ** 2).mean()))
+    return HeldOutDraftError(held_out=by, mean=float(off.mean()), worst=float(off.max()), rms=rms)
 
 
 def _elasticity(groups: Sequence[MeasuredSteps], efficiency: Efficiency, name: Number) -> float:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import cache
 from statistics import NormalDist
 
 import numpy as np
@@ -31,6 +32,8 @@ class RooflineCosts:
     """None: drafts that cost nothing, such as those looked up in the prompt."""
     efficiency: Efficiency | None = None
     """Fitted to measured steps (`specgauge.model.roofline.calibration`); None: every peak is reached."""
+    draft_efficiency: Efficiency | None = None
+    """The draft's own, where its times were measured; None: as the target's."""
     t_overhead_s: float | None = None
     """Epsilon where it was measured; None: S is optimistic."""
     name: str = "roofline"
@@ -51,26 +54,40 @@ class RooflineCosts:
         rows, tokens = batch[..., np.newaxis], held[..., np.newaxis]
         chain, catch_up = np.zeros(shape), None
         if self.draft is not None:
-            steps = self._step_s(self.draft, rows, tokens + np.arange(drafts.max()), 1)
+            own = self.draft_efficiency or self.efficiency
+            steps = _step_s(self.draft, own, rows, tokens + np.arange(drafts.max()), 1)
             chain = np.cumsum(steps, axis=-1)[..., drafts - 1]
-            catch_up = np.maximum(self._step_s(self.draft, batch, held, 2) - steps[..., 0], 0.0)
+            fed = own and replace(own, token_s=0.0)  # a step that is fed two tokens draws one, as any other does
+            two_s, one_s = (_step_s(self.draft, fed, batch, held, tokens) for tokens in (2, 1))
+            catch_up = np.maximum(two_s - one_s, 0.0)
         return RoundCosts(
             gammas=drafts,
-            t_decode_s=self._step_s(self.target, batch, held, 1),
+            t_decode_s=_step_s(self.target, self.efficiency, batch, held, 1),
             t_draft_total_s=chain,
-            t_verify_s=self._step_s(self.target, rows, tokens, drafts + 1),
+            t_verify_s=_step_s(self.target, self.efficiency, rows, tokens, drafts + 1),
             t_draft_catch_up_s=catch_up,
             t_overhead_s=None if self.t_overhead_s is None else np.full(shape, self.t_overhead_s),
             provenance=np.full(shape, int(Provenance.PREDICTED)),
         )
 
-    def _step_s(self, model: Deployment, batch_size: ArrayLike, context: ArrayLike, tokens: ArrayLike) -> FloatArray:
-        work = step_work(model, batch_size=batch_size, context=context, tokens=tokens)
-        return step_time_s(work, model, self.efficiency)
+
+def _step_s(
+    model: Deployment, efficiency: Efficiency | None, batch_size: ArrayLike, context: ArrayLike, tokens: ArrayLike
+) -> FloatArray:
+    work = step_work(model, batch_size=batch_size, context=context, tokens=tokens)
+    return step_time_s(work, model, efficiency)
 
 
 REPLICATES = 400
 _SEED = 11
+
+
+@cache
+def _draws(count: int) -> FloatArray:
+    """Standard normal draws of what decode, verify and draft are off by, (count, 3)."""
+    found = np.random.default_rng(_SEED).standard_normal((count, 3))
+    found.flags.writeable = False
+    return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +99,7 @@ class TimeErrors:
     ratio: float
     """Of T_verify / T_decode, in which what both are off by alike cancels."""
     draft: float
-    """Of C(gamma), the times of drafts, which nothing is fitted to."""
+    """Of C(gamma), the times of drafts."""
 
     def interval_s(self, t_decode_s: float, confidence: float) -> tuple[float, float]:
         """Central interval of a step of one token, its error taken as log-normal."""
@@ -95,7 +112,7 @@ class TimeErrors:
         T_decode and T_verify are off together as measured (`ratio`), T_verify by the same share at every gamma; a
         draft, another model, is off by itself.  The draws are the same for all costs.
         """
-        draws = np.random.default_rng(_SEED).standard_normal((count, 3))
+        draws = _draws(count)
         both = self.decode * self.verify
         shared = (self.decode**2 + self.verify**2 - self.ratio**2) / (2 * both) if both else 0.0
         shared = min(max(shared, -1.0), 1.0)

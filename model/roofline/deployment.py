@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike
 
 from specgauge.model.checks import FloatArray, IntArray, whole_numbers
 from specgauge.model.roofline.architecture import Architecture
-from specgauge.model.roofline.quantization import Quantization
+from specgauge.model.roofline.quantization import BITS, Quantization
 
 DTYPE_BYTES = {
     "float64": 8.0,
@@ -123,7 +123,10 @@ def precision_of(
     known = ", ".join(DTYPE_BYTES)
     stored = quantization or (architecture.quantization if dtype is None else None)
     if stored is not None and not stored.bits:
-        raise ValueError(f"{architecture.name}: weight dtype: expected one of {known}, got {stored.method}; name one")
+        raise ValueError(
+            f"{architecture.name}: field 'quantization_config': expected weights of 4 or 8 bits by a known method, got "
+            f"{stored.method!r} without; name their dtype (weights: {', '.join(BITS)} or a plain one)"
+        )
     plain = dtype or architecture.dtype
     if plain is None or plain not in DTYPE_BYTES:
         found = plain or "nothing"

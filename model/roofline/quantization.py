@@ -73,7 +73,7 @@ def quantization_from_config(config: Mapping[str, Any]) -> Quantization:
         weights: Mapping[str, Any] = found if isinstance(found, Mapping) else {}
         return _by_bits(method, weights.get("num_bits"), weights.get("group_size"), weights.get("type") == "float")
     if method == "bitsandbytes":
-        bits = 4 if config.get("load_in_4bit") else 8
+        bits = 4 if config.get("load_in_4bit") is True else 8
         return _by_bits(method, bits, 64 if bits == 4 else None, False)
     return _by_bits(method, config.get("bits", config.get("w_bit")), config.get("group_size"), False)
 

@@ -9,7 +9,7 @@ Entries are those of recommendation.yaml, rows those of validation.csv, as mappi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from specgauge.model.decision import DISAGREE
 from specgauge.model.settings import SettingPoint
 from specgauge.model.speedup import nearest_gamma
+from specgauge.sweeps.analysis.left_out import OUT_OF_TIME
 from specgauge.sweeps.analysis.validation import ValidationSummary, cell_of, summarise
-from specgauge.sweeps.text_table import count
+from specgauge.sweeps.text_table import count, span_text
 
 if TYPE_CHECKING:
     from specgauge.configs.pairs import PairConfig
@@ -34,6 +35,8 @@ DOUBTFUL = {
 """Warnings that leave no high trust."""
 IMPORT_DOUBTS = {"one_run", "counts_unknown", "batch_size_unknown", "context_unknown", "altered", "impossible_figure"}
 """Those that leave little trust in what was imported."""
+SERVED_DOUBTS = {"drift", "omega_disagrees", "client_bound", "counters_of_others", "altered", "impossible_figure"}
+"""Those that leave little trust in what servers gave."""
 IMPORT_LACKS = {"plain_missing", "rounds_missing", "counts_unknown", "batch_size_unknown", "context_unknown"}
 """Those of what the imported files do not tell."""
 
@@ -66,6 +69,8 @@ class Recommendations:
     """Those of the run by name, where they are to be held against each other."""
     are_some: bool = False
     """Whether only some of the run's answers were asked for; warnings are always those of the whole run."""
+    is_served: bool = False
+    """Whether servers decoded, measured by `specgauge run`."""
 
     @property
     def summary(self) -> ValidationSummary | None:
@@ -98,6 +103,43 @@ class Recommendations:
         return row is not None and row["gamma"] == (entry["recommended_gamma"] or row["gamma"])
 
     @property
+    def whole_requests(self) -> str:
+        """What whole requests gained at the γ of the answers, which S leaves out; empty where none was decoded."""
+        gains = self._whole_gains
+        if not gains:
+            return ""
+        span = span_text([gain for _, gain in gains], "{:.2f}")
+        words = f"Whole requests, with prefills and in a batch the wait for its longest text: {span} ×."
+        return " ".join([words, *self._where_they_lose])
+
+    @property
+    def whole_requests_lose(self) -> str:
+        """The same where whole requests took longer than plain ones in some cell; else empty."""
+        return self.whole_requests if any(self._where_they_lose) else ""
+
+    @cached_property
+    def _whole_gains(self) -> list[tuple[int, float]]:
+        """The batch size and the gain of each cell whose γ was decoded."""
+        rows = [self.nearest_measured(entry) for entry in self.entries if self.is_measured(entry)]
+        return [
+            (row["batch_size"], row["speedup_whole"])
+            for row in rows
+            if row is not None and row["speedup_whole"] is not None
+        ]
+
+    @property
+    def _where_they_lose(self) -> Iterator[str]:
+        """A sentence for those that wait for the batch, and one for those alone, which wait for nobody."""
+        losing = sorted({size for size, gain in self._whole_gains if gain < 1})
+        in_batch = ", ".join(str(size) for size in losing if size > 1)
+        if in_batch:
+            yield (
+                f"Under 1 (batch {in_batch}) it pays only where a finished text's place in the batch is filled at once."
+            )
+        if 1 in losing:
+            yield "Under 1 at batch 1 the draft's prefill takes what speculation gains: only longer texts pay for it."
+
+    @property
     def known(self) -> list[Entry]:
         """The entries with a speed-up."""
         return [entry for entry in self.entries if is_known(entry)]
@@ -124,6 +166,9 @@ class Recommendations:
             return Trust(level="low", reasons=("no speed-up was decoded end to end", *unknown))
         over = "" if errors.count == measured else f" over {errors.count} γ"
         found = [f"predicted S {errors.text()}{over} in {measured} of {count(len(known), 'cell')}", *unknown]
+        cost = self.summary.cost if self.summary is not None else None
+        if cost is not None and cost.mean < errors.mean > CLOSE_ERROR:
+            found[0] += f" ({cost.mean:.1%} from the rounds counted in these texts)".replace("%", " %")
         if errors.mean > WIDE_ERROR:
             return Trust(level="low", reasons=tuple(found))
         doubts = sorted({str(one["code"]) for one in self.warnings} & DOUBTFUL)
@@ -135,45 +180,66 @@ class Recommendations:
     def _trust_in_engine(self, cells: int) -> Trust:
         """Where a serving engine timed whole rounds: they are what is asked for, as far as the runs repeat."""
         found = [f"a serving engine's own rounds in {count(cells, 'cell')}"]
-        doubts = sorted({str(one["code"]) for one in self.warnings} & IMPORT_DOUBTS)
+        doubts = sorted(
+            {str(one["code"]) for one in self.warnings} & (SERVED_DOUBTS if self.is_served else IMPORT_DOUBTS)
+        )
         if doubts:
             found.append("warned of " + ", ".join(doubts).replace("_", " "))
         return Trust(level="low" if doubts else "middling", reasons=tuple(found))
 
     @property
+    def more_time(self) -> str:
+        """How what there was no time for is measured; empty where there was time for all."""
+        return next((str(one["remedy"]) for one in self.warnings if one["code"] == OUT_OF_TIME), "")
+
+    @property
     def next_step(self) -> str:
         """What to do with these answers."""
-        known = self.known
-        codes = {str(one["code"]) for one in self.warnings}
-        if not known and "pair_refused" in codes:
-            return "put right what the warnings name; what is refused would be so again"
-        is_imported = any(entry.get("whole_rounds") for entry in self.entries) or bool(codes & IMPORT_LACKS)
-        if not known and is_imported:
-            return (
-                "import files of what the warnings name beside these, or give times to `specgauge predict --from-run`"
-            )
+        known, codes = self.known, {str(one["code"]) for one in self.warnings}
+        has_rounds = any(entry.get("whole_rounds") for entry in self.entries) or bool(codes & IMPORT_LACKS)
+        is_imported = has_rounds and not self.is_served
         if not known:
-            return "see to what the warnings name, then run the same command again; it goes on where it stopped"
+            return self._without_numbers(codes, is_imported=is_imported)
+        open_ones = [entry for entry in known if entry["decision"] == "undecided"]
+        is_decoded = any(self.nearest_measured(entry) is not None for entry in known)
+        if self.more_time and (open_ones or not is_decoded):
+            return self.more_time
         if any(map(is_conflict, known)):
             return "measure again with --fresh, nothing beside it and more validate.prompts"
         if self.max_itl_s is not None and all(entry["recommended_gamma"] is None for entry in known):
             return "decode plainly, or allow longer rounds (--max-itl)"
         if "not_lossless" in codes:
             return "set validate.acceptance: null to have the real speed-up decoded"
-        if is_imported and any(entry["decision"] == "undecided" for entry in known):
+        if is_imported and open_ones:
             return "import several runs of the engine at each batch size and γ, γ = 0 too: they decide what is open"
-        if not is_imported and all(self.nearest_measured(entry) is None for entry in known):
-            if codes & {"not_decoded", "out_of_time"}:
+        if not is_imported and not is_decoded:
+            if "not_decoded" in codes:
                 return "run the same command again; it goes on with decoding end to end"
             return "have the speed-ups decoded end to end: a new run (--fresh) with `validate: {gamma: recommended}`"
-        if any(entry["decision"] == "undecided" for entry in known):
+        if open_ones:
             return "a new run with more prompts, larger precision.max_blocks and max_seconds decides what is open"
+        late = f"; for what no time was left: {self.more_time}" if self.more_time else ""
+        return f"{self._decided(known, is_imported=is_imported)}{late}"
+
+    def _without_numbers(self, codes: set[str], *, is_imported: bool) -> str:
+        """The next step where nothing is known."""
+        if "pair_refused" in codes:
+            return "put right what the warnings name; what is refused would be so again"
+        if is_imported:
+            return (
+                "import files of what the warnings name beside these, or give times to `specgauge predict --from-run`"
+            )
+        again = "see to what the warnings name, then run the same command again; it goes on where it stopped"
+        return self.more_time or again
+
+    def _decided(self, known: Sequence[Entry], *, is_imported: bool) -> str:
+        """The next step where every decision is taken."""
         gammas = sorted({entry["gamma"] for entry in known if entry["gamma"]})
         if not gammas:
             return "decode plainly here; the report says how far from paying it is"
         is_everywhere = len(gammas) == 1 and all(entry["gamma"] for entry in known)
         where = "" if is_everywhere else " where the table says so"
-        is_doubted = self.trust.level == "low" and not is_imported
+        is_doubted = self.trust.level == "low" and not is_imported and not self.more_time
         doubt = "; how much it gains takes more prompts and a longer run to tell" if is_doubted else ""
         return f"speculate with γ = {', '.join(map(str, gammas))}{where}{doubt}"
 

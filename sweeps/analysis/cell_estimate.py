@@ -254,7 +254,7 @@ def _costs_apart(config: Config, cell: CellTimings, gammas: tuple[int, ...]) -> 
         t_draft_total_s=chain_s[:, marks] if max(marks) < chain_s.shape[1] else np.full(whole_s.shape, np.nan),
         t_verify_s=by_gamma(verify_arm, LARGEST_GAMMA),
         t_round_s=whole_s if cell.has_whole_rounds else None,
-        provenance=np.full(len(gammas), int(Provenance.IMPORTED)),
+        provenance=np.full(len(gammas), int(cell.round_provenance)),
     )
 
 

@@ -1,4 +1,4 @@
-"""What rounds yield, from counts that somebody else kept: the acceptance of an imported run.
+"""What rounds yield, from counts that an engine kept: the acceptance of an imported run, and of one of servers.
 
     Omega(gamma)    tokens over rounds, pooled over everything counted at that γ
     A_i             rounds that accepted at least i drafts over all rounds, those that had none to verify included
@@ -27,11 +27,20 @@ _COUNTS_STREAM = 7
 
 
 def counted_acceptance(
-    rows: Sequence[CountsRow], gammas: Sequence[int], *, replicates: int, seed: int, confidence: float
+    rows: Sequence[CountsRow],
+    gammas: Sequence[int],
+    *,
+    replicates: int,
+    seed: int,
+    confidence: float,
+    counted: Provenance = Provenance.IMPORTED,
 ) -> Acceptance:
-    """Ω and A_γ of some γ, (1 + R, G); NaN where neither a count nor one at a larger γ tells."""
+    """Ω and A_γ of some γ, (1 + R, G); NaN where neither a count nor one at a larger γ tells.
+
+    counted: the provenance of what was counted at a γ itself.
+    """
     omega, full = (np.full((1 + replicates, len(gammas)), np.nan) for _ in range(2))
-    provenance = np.full(len(gammas), int(Provenance.IMPORTED))
+    provenance = np.full(len(gammas), int(counted))
     for index, gamma in enumerate(gammas):
         own = [row for row in rows if row.gamma == gamma]
         larger = sorted({row.gamma for row in rows if row.gamma > gamma and row.accepted_by_position is not None})

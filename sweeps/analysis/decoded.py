@@ -276,7 +276,9 @@ class DecodedCells:
         fitted = self.fitted.get(key)
         overhead_s = 0.0 if fitted is None else float(fitted.t_overhead_s[0])
         measured, low, high = interval_around(self.measured[key][own[0].gamma], self.config.precision.confidence)
-        from_counts = [block.speedup_from_counts(overhead_s) for block in own]
+        cost_error = float(
+            np.median([block.speedup_from_counts(overhead_s) / block.speedup_measured - 1.0 for block in own])
+        )
         counts = np.array([block.rounds for block in own], dtype=np.float64)
 
         def mean(values: Iterable[float]) -> float:
@@ -289,13 +291,11 @@ class DecodedCells:
             "overhead_from": None if fitted is None else fitted.fitted_from,
             "t_accept_rest_s": finite_or_none(mean(block.t_accept_rest_s for block in own)),
             "t_round_s": mean(block.t_round_s for block in own),
-            "speedup_from_counts": float(np.median(from_counts)),
+            "speedup_from_counts": measured * (1.0 + cost_error),
             "speedup_measured": measured,
             "speedup_measured_low": finite_or_none(low),
             "speedup_measured_high": finite_or_none(high),
-            "cost_error": float(
-                np.median([s / block.speedup_measured - 1.0 for s, block in zip(from_counts, own, strict=True)])
-            ),
+            "cost_error": cost_error,
         }
 
 

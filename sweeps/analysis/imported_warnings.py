@@ -75,7 +75,9 @@ def between_warnings(run: Run, setting: RunSetting, cells: Sequence[CellTimings]
             message=f"pair {setting.key.pair}, sampling {setting.key.sampling}: in {count(len(better), 'cell')} a γ "
             f"between those measured may be better; most γ = {gamma}, by {100 * gain:.0f} % if rounds grow evenly, "
             f"{point_text(cell.cell)}",
-            remedy="run the engine at that γ too, and import it with the others",
+            remedy="add it to grid.gamma, give its server, and measure again with --fresh"
+            if run.is_served
+            else "run the engine at that γ too, and import it with the others",
         )
 
 

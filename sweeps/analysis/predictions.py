@@ -24,18 +24,25 @@ from specgauge.model.checks import FloatArray, finite_or_none
 from specgauge.model.decision import OPTIMISTIC
 from specgauge.model.settings import Provenance
 from specgauge.sweeps.analysis.adaptive import policy_rows
-from specgauge.sweeps.analysis.answers import Recommendations
+from specgauge.sweeps.analysis.answers import Recommendations, is_conflict
 from specgauge.sweeps.analysis.cell_estimate import CellEstimate, SharedCosts, estimate_cell
 from specgauge.sweeps.analysis.decoded import DecodedCells
 from specgauge.sweeps.analysis.imported_warnings import between_warnings, imported_warnings
-from specgauge.sweeps.analysis.settings import NOTHING_COUNTED, RunSetting, acceptance_reasons, cells_of, run_settings
+from specgauge.sweeps.analysis.left_out import ANEW, left_out_warnings, with_one_remedy
+from specgauge.sweeps.analysis.settings import (
+    NOT_COUNTED,
+    NOTHING_COUNTED,
+    RunSetting,
+    acceptance_reasons,
+    cells_of,
+    run_settings,
+)
 from specgauge.sweeps.analysis.timings import REFUSED, UNMEASURED, CellTimings, collect_timings, timings_of
 from specgauge.sweeps.analysis.warnings import (
     acceptance_warnings,
     decision_warnings,
     decoding_warnings,
     impossible_figures,
-    left_out_warnings,
     met_warnings,
     policy_warnings,
     setting_warnings,
@@ -43,11 +50,14 @@ from specgauge.sweeps.analysis.warnings import (
     timing_warnings,
 )
 from specgauge.sweeps.plan import chains, plan_cells, planned_pairs
+from specgauge.sweeps.served.validation import served_validation
+from specgauge.sweeps.served.warnings import served_warnings
 from specgauge.sweeps.store.derived import stands, write_answers
 from specgauge.sweeps.store.outcomes import OUT_OF_TIME, PairOutcome, read_outcomes
 from specgauge.sweeps.store.rows import columns, plain, readable, write_csv
 from specgauge.sweeps.store.rundir import PREDICTIONS, VALIDATION, Run
 from specgauge.sweeps.store.schema import DecodedKey, PredictionRow, RecommendationRow, ValidationRow, WarningRow
+from specgauge.sweeps.store.served import read_served
 from specgauge.sweeps.store.tables import read_tuned
 
 TOO_SHORT = "no text leaves room for the largest gamma; raise workload.max_new_tokens"
@@ -78,7 +88,7 @@ class AnalysedRun:
         settings = tuple(run_settings(run, acceptance_reasons(outcomes), pairs=pairs))
         if seed is not None:
             run = replace(run, config=run.config.model_copy(update={"seed": seed}))
-        cells = timings_of(run)
+        cells = timings_of(run, outcomes)
         decoded = DecodedCells.read(run, cells, settings)
         return cls(run=run, cells=cells, settings=settings, decoded=decoded, outcomes=outcomes)
 
@@ -132,6 +142,7 @@ def predict_run(run: Run, parameters: Mapping[str, Mapping[str, int | None]] | N
     answers = Recommendations(
         entries=predictions.recommendations,
         confidence=run.config.precision.confidence,
+        is_served=run.is_served,
         warnings=predictions.warnings,
         validation=predictions.validation,
     )
@@ -179,7 +190,7 @@ def predict(run: Run) -> Predictions:
             key, found = setting.decoded_key(cell.cell), estimate.speedup
             pairs = zip(found.gammas.tolist(), found.predicted.tolist(), strict=True)
             predicted |= {(key, gamma): value for gamma, value in pairs}
-    validation = tuple(analysed.decoded.rows(predicted))
+    validation = (*analysed.decoded.rows(predicted), *served_validation(analysed.run, analysed.settings, predicted))
     policies = tuple(policy_rows(run, analysed.decoded))
     found_warnings = [
         *_run_warnings(analysed, recommendations, validation),
@@ -212,7 +223,7 @@ def recommended_gammas(run: Run, pair: str) -> dict[DecodedKey, int | None]:
     config = run.config
     shared: SharedCosts = {}
     cells = [cell for cell in plan_cells(config) if cell.pair == pair]
-    timed = collect_timings(cells, config.grid.gamma, run.journal())
+    timed = collect_timings(cells, config.grid.gamma, run.journal(), is_served=run.is_served)
     found: dict[DecodedKey, int | None] = {}
     for setting in run_settings(run, {}, pairs=[pair]):
         for cell in cells_of(setting, timed):
@@ -231,7 +242,8 @@ def _trouble(setting: RunSetting, cell: CellTimings, gamma: int) -> tuple[str, s
     if acceptance is None:
         return "unmeasured", setting.reason
     if not acceptance.only([gamma]).is_known[0]:
-        return "unmeasured", NOTHING_COUNTED if setting.texts is None else TOO_SHORT
+        nothing = NOT_COUNTED if cell.is_served else NOTHING_COUNTED
+        return "unmeasured", nothing if setting.texts is None else TOO_SHORT
     return "ok", ""
 
 
@@ -256,7 +268,7 @@ def _row(
             provenance = max(provenance, Provenance.EXTRAPOLATED)
         row["acceptance_provenance"] = provenance.label
     if cell.trouble(gamma)[0] == "ok":
-        row["cost_provenance"] = (Provenance.IMPORTED if cell.is_apart else Provenance.MEASURED).label
+        row["cost_provenance"] = cell.round_provenance.label
     if estimate is not None and gamma in estimate.costs.gammas:
         row |= _speedup(estimate, gamma)
     return row
@@ -344,7 +356,17 @@ def recommendation(setting: RunSetting, cell: CellTimings, estimate: CellEstimat
 def _run_warnings(
     analysed: AnalysedRun, decisions: Sequence[Mapping[str, Any]], validation: Sequence[Mapping[str, Any]]
 ) -> Iterator[WarningRow]:
+    """Every warning; that of what there was no time for knows all others, and its remedy is theirs."""
+    outcomes = analysed.outcomes
+    found = [*_measured_warnings(analysed, validation), *decision_warnings(decisions)]
+    anew = any(row.code in ANEW for row in found) or any(map(is_conflict, decisions))
+    late = left_out_warnings(analysed.run.config, outcomes, anew=anew)
+    yield from with_one_remedy([*found, *late], outcomes)
+
+
+def _measured_warnings(analysed: AnalysedRun, validation: Sequence[Mapping[str, Any]]) -> Iterator[WarningRow]:
     config, cells, found = analysed.run.config, analysed.cells, analysed.settings
+    served = read_served(analysed.run.path)
     yield from met_warnings(analysed.outcomes)
     for pair in planned_pairs(config):
         own = [cell for cell in cells if cell.cell.pair == pair.name]
@@ -352,8 +374,11 @@ def _run_warnings(
         if analysed.run.is_imported:
             yield from imported_warnings(analysed.run, pair.name, own)
         else:
+            if analysed.run.is_served:
+                yield from served_warnings(pair.name, served)
             for row in timing_warnings(config, pair.name, own, analysed.decoded.disturbances(pair.name)):
-                if has_time or row.code != UNMEASURED:  # what there was no time for is told once
+                is_told = row.code == "skipped" and analysed.run.is_served  # as a batch size that was not reached
+                if (has_time or row.code != UNMEASURED) and not is_told:  # what there was no time for is told once
                     yield row
         is_skipped = all(arm.status in ("skipped", REFUSED) for cell in own for arm in cell.arms.values())
         settings = {setting.key.sampling: setting for setting in found if setting.key.pair == pair.name}
@@ -369,7 +394,7 @@ def _run_warnings(
                     else "run the same command again; where memory ran out, lower acceptance.batch_size and chunk",
                 )
     for setting in found:
-        if analysed.run.is_imported:
+        if analysed.run.has_counts:
             yield from between_warnings(analysed.run, setting, cells_of(setting, cells))
         if setting.rounds is not None and setting.rounds.chain_check is not None:
             yield from setting_warnings(
@@ -381,5 +406,3 @@ def _run_warnings(
         (pair, key): why for pair, one in analysed.outcomes.items() for key, why in one.validation_reasons.items()
     }
     yield from decoding_warnings(validation, undecoded)
-    yield from left_out_warnings({pair: one.left_out for pair, one in analysed.outcomes.items()})
-    yield from decision_warnings(decisions)

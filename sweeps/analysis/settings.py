@@ -5,7 +5,7 @@
             estimate = estimate_cell(config, cell, setting.acceptance_at(cell.cell.context))
 
 Acceptance is pooled over all texts of a sampling setting; at a context that texts start from exactly
-(`workload.prompt_tokens`), over those. An imported run has counts in the place of texts.
+(`workload.prompt_tokens`), over those. A run of serving engines has counts in the place of texts.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from specgauge.model.acceptance.acceptance import Acceptance
 from specgauge.model.sampling import chain_name
-from specgauge.model.settings import Setting
+from specgauge.model.settings import Provenance, Setting
 from specgauge.sweeps.analysis.acceptance import RecordedTexts, recorded_texts
 from specgauge.sweeps.analysis.cell_estimate import RecordedRounds, recorded_acceptance
 from specgauge.sweeps.analysis.counts import counted_acceptance
@@ -33,7 +35,9 @@ if TYPE_CHECKING:
     from specgauge.configs.schema import Config, SamplingConfig
 
 NO_TEXTS = "the run is imported: it has counts of rounds, no texts whose positions were recorded"
+OF_SERVERS = "servers decoded: there are counts of rounds, no texts whose positions were recorded"
 NOTHING_COUNTED = "the imported files count no rounds at this γ, nor at a larger one"
+NOT_COUNTED = "no rounds were counted at this γ yet, nor at a larger one; run the same command again"
 NO_ACCEPTANCE = "acceptance is not recorded yet; run the same command again, it goes on where it stopped"
 
 
@@ -62,6 +66,18 @@ class RunSetting:
         """Ω and A_γ in cells of a context."""
         rounds = self.rounds_at(context)
         return None if rounds is None else rounds.acceptance
+
+    def tokens_per_round_by_prompt(self, context: int) -> dict[int, float]:
+        """Ω at the largest γ in each recorded text of a context, by the prompt's number; NaN of a text without rounds.
+
+        Empty where nothing was recorded by prompt.
+        """
+        recorded = self.rounds_at(context)
+        if recorded is None or recorded.by_prompt is None:
+            return {}
+        committed, starts = recorded.by_prompt.committed[:, -1], recorded.by_prompt.starts[:, -1]
+        per_round = np.divide(committed, starts, out=np.full(len(starts), np.nan), where=starts > 0)
+        return dict(zip(recorded.acceptance.prompts, per_round.tolist(), strict=True))
 
     def decoded_key(self, cell: Cell) -> DecodedKey:
         """Where the cell is decoded end to end under this setting."""
@@ -103,10 +119,11 @@ def run_settings(
             frame = run.acceptance_of(pair.name, sampling.name) if is_there else None
             reason = reasons.get((pair.name, sampling.name), NO_ACCEPTANCE)
             counted = None if is_there else _counted(run, pair.name, sampling.name)
-            if run.is_imported:
-                reason = NOTHING_COUNTED
+            if run.has_counts:
+                reason = NOT_COUNTED if run.is_served else NOTHING_COUNTED
+            no_texts = OF_SERVERS if run.is_served else NO_TEXTS
             for setting in _settings_of_pair(run.config, pair, sampling, frame, reason):
-                yield setting if counted is None else replace(setting, rounds=counted, reason=NO_TEXTS)
+                yield setting if counted is None else replace(setting, rounds=counted, reason=no_texts)
 
 
 def _counted(run: Run, pair: str, sampling: str) -> RecordedRounds | None:
@@ -119,6 +136,7 @@ def _counted(run: Run, pair: str, sampling: str) -> RecordedRounds | None:
         replicates=precision.replicates,
         seed=run.config.seed,
         confidence=precision.confidence,
+        counted=Provenance.MEASURED if run.is_served else Provenance.IMPORTED,
     )
     return RecordedRounds(acceptance=acceptance)
 

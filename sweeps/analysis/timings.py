@@ -11,7 +11,7 @@ timed apart, as a serving engine's runs are, have no such pace; they stay as the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -20,20 +20,21 @@ import numpy as np
 from specgauge.model.arms import (
     APART,
     DRAFT_ARMS,
+    arm_gammas,
     arm_names,
     is_prefill,
     round_arm,
     round_arms,
     verify_arm,
-    verify_gammas,
 )
 from specgauge.model.checks import FloatArray
 from specgauge.model.costs import RoundCosts, measured_costs
 from specgauge.model.search.levels import level_blocks
 from specgauge.model.search.search import SEARCH_NOTE
+from specgauge.model.settings import Provenance
 from specgauge.model.stats.disturbance import Disturbance, added_up, disturbance_of
 from specgauge.sweeps.plan import Cell, plan_cells
-from specgauge.sweeps.store.outcomes import PairOutcome, read_outcomes
+from specgauge.sweeps.store.outcomes import OUT_OF_TIME, PairOutcome, read_outcomes
 from specgauge.sweeps.store.rundir import CELLS, Run
 from specgauge.sweeps.store.schema import JournalLine
 
@@ -91,11 +92,13 @@ class CellTimings:
 
     cell: Cell
     arms: Mapping[str, ArmTimings]
+    is_served: bool = False
+    """Whether servers decoded it: its arms are plain decoding and whole rounds."""
 
     @property
     def gammas(self) -> tuple[int, ...]:
         """The γ planned, in rising order."""
-        return verify_gammas(self.arms)
+        return arm_gammas(self.arms, "round" if self.is_served else "verify")
 
     @cached_property
     def costs(self) -> RoundCosts:
@@ -127,7 +130,7 @@ class CellTimings:
         """
         drafting = (name for name in DRAFT_ARMS if name in other.arms)
         draft = {name: other.arms[name] for name in drafting if other.arms[name].status == "ok"}
-        return CellTimings(cell=self.cell, arms={**self.arms, **draft})
+        return replace(self, arms={**self.arms, **draft})
 
     def waiting_spread(self, arms: Iterable[str]) -> float:
         """Standard deviation of log S from threads that waited for each other in the samples of some arms."""
@@ -152,8 +155,13 @@ class CellTimings:
 
     @property
     def is_apart(self) -> bool:
-        """Whether its arms were timed apart: by another program, which has no catch-up step of its own to show."""
-        return any(arm.is_apart for arm in self.arms.values())
+        """Whether an engine's rounds were timed, which has no catch-up step of its own to show."""
+        return self.is_served or any(arm.is_apart for arm in self.arms.values())
+
+    @property
+    def round_provenance(self) -> Provenance:
+        """Where its times come from."""
+        return Provenance.IMPORTED if self.is_apart and not self.is_served else Provenance.MEASURED
 
     def trouble(self, gamma: int) -> tuple[str, str]:
         """(status, reason) of a round of `gamma`: that of its worst arm; ("ok", "") when all are measured."""
@@ -162,7 +170,7 @@ class CellTimings:
             names = "decode", round_arm(gamma)
         needed = [self.arms[name] for name in names]
         worst = min(needed, key=lambda arm: _SEVERITY.index(arm.status))
-        if self.is_apart and worst.status == UNMEASURED:
+        if self.is_apart and not self.is_served and worst.status == UNMEASURED:
             is_plain = self.arms["decode"].status == UNMEASURED
             return UNMEASURED, NOT_IMPORTED.format(
                 arm="plain decoding (γ = 0)" if is_plain else f"rounds at γ = {gamma}"
@@ -170,12 +178,18 @@ class CellTimings:
         return worst.status, "" if worst.status == "ok" else worst.reason
 
 
-def timings_of(run: Run) -> tuple[CellTimings, ...]:
-    """The cells of a run with what its files say of them; ValueError where one is damaged."""
+def timings_of(run: Run, outcomes: Mapping[str, PairOutcome] | None = None) -> tuple[CellTimings, ...]:
+    """The cells of a run with what its files say of them; ValueError where one is damaged.
+
+    outcomes: of its pairs, where they are read already.
+    """
     missing = NOT_IMPORTED if run.is_imported else NOT_YET
     lines = run.journal() if (run.path / CELLS).exists() else ()
-    planned, given_up = plan_cells(run.config), refused(read_outcomes(run.path))
-    return collect_timings(planned, run.config.grid.gamma, lines, given_up, missing=missing)
+    outcomes = read_outcomes(run.path) if outcomes is None else outcomes
+    late = {pair for pair, one in outcomes.items() if one.left_out}
+    planned, given_up = plan_cells(run.config), refused(outcomes)
+    gammas, is_served = run.config.grid.gamma, run.is_served
+    return collect_timings(planned, gammas, lines, given_up, missing=missing, late=late, is_served=is_served)
 
 
 def refused(outcomes: Mapping[str, PairOutcome]) -> dict[str, str]:
@@ -190,11 +204,15 @@ def collect_timings(
     refusals: Mapping[str, str] | None = None,
     *,
     missing: str = NOT_YET,
+    late: Collection[str] = (),
+    is_served: bool = False,
 ) -> tuple[CellTimings, ...]:
     """Sort journal lines into the planned cells; of lines about the same block the last counts.
 
     refusals: why pairs were given up, by their names; their arms without a line have that status and reason.
     missing: why another arm has no line, its name as {arm}.
+    late: pairs that the seconds of the run ended before, whose warning has the remedy.
+    is_served: whether servers decode the cells.
 
     Raises:
         ValueError: samples of one block have different numbers of marks.
@@ -204,13 +222,14 @@ def collect_timings(
         latest.setdefault((line.cell, line.arm), {})[line.block] = line
     found = []
     for cell in cells:
-        names = [*arm_names(gammas, catches_up=cell.catches_up)]
-        names += [arm for arm in map(round_arm, gammas) if (cell.id, arm) in latest]
-        arms = {arm: _arm(arm, latest.get((cell.id, arm), {}), missing) for arm in names}
+        why_none = OUT_OF_TIME if cell.pair in late else missing
+        names = ["decode"] if is_served else [*arm_names(gammas, catches_up=cell.catches_up)]
+        names += [arm for arm in map(round_arm, gammas) if is_served or (cell.id, arm) in latest]
+        arms = {arm: _arm(arm, latest.get((cell.id, arm), {}), why_none) for arm in names}
         if refusals is not None and (why := refusals.get(cell.pair)) is not None:
             given_up = {name: arm for name, arm in arms.items() if arm.status == UNMEASURED}
             arms |= {name: replace(arm, status=REFUSED, reason=why) for name, arm in given_up.items()}
-        found.append(CellTimings(cell=cell, arms=_at_one_pace(arms)))
+        found.append(CellTimings(cell=cell, arms=_at_one_pace(arms), is_served=is_served))
     return tuple(found)
 
 

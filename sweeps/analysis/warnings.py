@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from specgauge.model.acceptance.recorded import ChainCheck
-from specgauge.model.arms import is_prefill, verify_arm
+from specgauge.model.arms import is_prefill, round_arm, verify_arm
 from specgauge.model.decision import ratio_text
 from specgauge.model.search.candidates import LEFT_OUT
 from specgauge.model.settings import Setting
@@ -43,7 +43,6 @@ SLOW_BASELINE = 0.95
 LARGE_COST_ERROR = 0.08
 CLEARLY = 0.02
 """How far from 1 a predicted S says that speculation pays, or does not."""
-VALIDATION_SECONDS = "validate.max_seconds"
 _IN_FLOAT32 = "load both models in float32; if it stays, report it as a bug with the run directory"
 
 _Row = Mapping[str, Any]
@@ -200,7 +199,8 @@ def _falling(config: Config, pair: str, cells: Sequence[CellTimings]) -> Iterato
     """T_verify that falls from one gamma to the next, the intervals of the medians apart."""
     falls = []
     for cell in cells:
-        measured = [(gamma, cell.arms[verify_arm(gamma)]) for gamma in config.grid.gamma]
+        arm_of = round_arm if cell.is_served else verify_arm
+        measured = [(gamma, cell.arms[arm_of(gamma)]) for gamma in config.grid.gamma]
         known = [(gamma, arm.samples_s[:, 0]) for gamma, arm in measured if arm.status == "ok"]
         for (gamma, before), (larger, after) in itertools.pairwise(known):
             first = median_interval(before, config.precision.confidence)
@@ -314,21 +314,6 @@ def met_warnings(outcomes: Mapping[str, PairOutcome]) -> Iterator[WarningRow]:
                 remedy="put that right, or take the pair out; the same command would end alike",
             )
     yield from dict.fromkeys(row for one in outcomes.values() for row in one.warnings)
-
-
-def left_out_warnings(left_out: Mapping[str, Sequence[str]]) -> Iterator[WarningRow]:
-    """What there was no time for, by pair, in one line."""
-    told = [f"pair {pair}: {', '.join(parts)}" for pair, parts in left_out.items() if parts]
-    if told:
-        own = all(part.endswith(f"{VALIDATION_SECONDS})") for parts in left_out.values() for part in parts)
-        remedy = "it goes on where it stopped; or raise limits.run_seconds, or the limit named"
-        yield WarningRow(
-            code="out_of_time",
-            message=f"no time was left for {'; '.join(told)}",
-            remedy=f"raise {VALIDATION_SECONDS} and run the same command again, which goes on"
-            if own
-            else f"run the same command again, {remedy}",
-        )
 
 
 def impossible_figures(names: Sequence[str]) -> Iterator[WarningRow]:

@@ -86,7 +86,7 @@ class ServingAnswers:
     sampling: str | None
     draft_sampling: str | None
     acceptance_rule: str | None
-    """These three are None where a plan was given acceptance by itself."""
+    """None where nothing tells them: the last two of an imported run, all three of a plan that was given acceptance."""
     rules_differ: bool
     """Whether it matters how drafts are drawn and accepted: not to a greedy target, and not to lookups."""
     context: int
@@ -133,7 +133,7 @@ class ServingAnswers:
         """
         largest = max(one.gamma for one in self.ranges)
         if largest == 0:
-            raise ValueError(self._nothing(self.points[0], "speculation pays at no batch size; "))
+            raise ValueError(self._nothing(self.points[0], "speculation is known to pay at no batch size; "))
         return largest
 
     def fixed(self, batch_size: int | None) -> PointAnswer:

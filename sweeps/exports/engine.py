@@ -88,11 +88,12 @@ def header_lines(answers: ServingAnswers, engine: Engine, export: Export) -> Ite
 
 
 def _rules_text(answers: ServingAnswers) -> str:
+    if not answers.rules_differ:
+        return "every draft sampling and acceptance rule: a greedy target and lookups accept the same under all"
     if answers.draft_sampling is None:
         return "the draft sampling and acceptance rule that the acceptance was taken under"
     drawn = {"same": "drafts drawn as the target draws (same)", "greedy": "greedy drafts"}[answers.draft_sampling]
-    alike = "" if answers.rules_differ else ", which here is the same as any other rules"
-    return f"{drawn}, accepted by the {answers.acceptance_rule} rule{alike}"
+    return f"{drawn}, accepted by the {answers.acceptance_rule} rule"
 
 
 def warnings_of(answers: ServingAnswers, engine: Engine) -> tuple[str, ...]:

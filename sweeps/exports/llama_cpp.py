@@ -2,7 +2,8 @@
 
 `--draft-max` and its like were replaced by `--spec-draft-n-max` in April 2026 (pull request 22397): b8953 has the old
 names, b8962 the new ones, and refuses the old. Drafts that are drawn, `--spec-draft-sampling probabilistic`, are there
-from b11368 on; the default is greedy, accepted where the target's own draw is the same token.
+from b11368 on; the default is greedy, accepted where the target's own draw is the same token. A draft model is taken as
+a plain one unless `--spec-type` says that it is an EAGLE3 head. The parser of b11549 takes all of these.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from specgauge.sweeps.exports.engine import (
     placeholder_notes,
 )
 
-NEW_NAMES_SINCE, SAMPLING_SINCE = 8962, 11368
+NEW_NAMES_SINCE, SAMPLING_SINCE, EAGLE3_SINCE = 8962, 11368, 11549
 
 
 def flags(answers: ServingAnswers, request: Request) -> Export:
@@ -41,6 +42,8 @@ def flags(answers: ServingAnswers, request: Request) -> Export:
     size, expected = expectation(answers, request)
     rows = f" -np {size}" if size > 1 else ""
     notes = [f"builds {bounds}: {shlex.join(other)}"]
+    if answers.draft.kind == "eagle3":
+        notes = [f"--spec-type draft-eagle3 is known of b{EAGLE3_SINCE}; older builds may not have it"]
     if len(answers.points) > 1:
         notes.append(f"γ is that of batch size {point.batch_size}, for as many slots (-np)")
     if answers.draft.model and not answers.draft.model.endswith(".gguf"):
@@ -71,6 +74,8 @@ def new_names(draft: DraftSource, gamma: int) -> list[str]:
         size = ["--spec-ngram-simple-size-n", str(draft.longest), "--spec-ngram-simple-size-m", str(gamma)]
         return ["--spec-type", "ngram-simple", *size]
     model = ["--spec-draft-model", draft.model or DRAFT]
+    if draft.kind == "eagle3":
+        model = ["--spec-type", "draft-eagle3", *model]
     return [*model, "--spec-draft-n-max", str(gamma), "--spec-draft-n-min", "0", "--spec-draft-p-min", "0"]
 
 

@@ -1,24 +1,34 @@
 """The answers of a plan for an export: the document of `specgauge plan --json`, as docs/planning.md describes it.
 
-plan_answers(Path("plan.json"), context=8192)
+    plan_answers(Path("plan.json"), context=8192, undecided="off")
+
+At a batch size that was asked the verdict is the plan's, and γ that of its schedule. Between two with one verdict it is
+the same. Between two with different ones the schedule's γ is taken where one of them speculates and the lower end of S
+at that γ, which goes geometrically from one to the other, is above 1, and its 0 where one of them does not speculate;
+everything else there is undecided.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
 from specgauge.configs.canonical import strict_loads
 from specgauge.configs.reading import TABLE_BYTES, read_text
+from specgauge.model.checks import FloatArray
 from specgauge.model.decision import Verdict
 from specgauge.model.exact import AcceptanceRule, DraftSampling
 from specgauge.sweeps.exports.answers import DraftSource, GammaFigures, PointAnswer, ServingAnswers
-from specgauge.sweeps.exports.schedule import DecidedRange
+from specgauge.sweeps.exports.schedule import OFF, RECOMMENDED, Answer, Undecided, answer_ranges, check_undecided
 from specgauge.sweeps.foretell.document import SCHEMA, SCHEMA_VERSION
 from specgauge.sweeps.foretell.machine import DraftKind
 from specgauge.sweeps.store.schema import OPEN, BatchSize, Gamma, Positive, Text, Whole
@@ -113,12 +123,14 @@ class PlanDocument:
     contexts: tuple[PlannedContext, ...]
 
 
-def plan_answers(path: Path, *, context: int | None = None) -> ServingAnswers:
+def plan_answers(path: Path, *, context: int | None = None, undecided: Undecided = OFF) -> ServingAnswers:
     """γ by batch size at a context of a plan, the longest by default.
 
+    undecided: what is written where the plan decides nothing; `gamma` is the γ of its schedule.
+
     Raises:
-        ValueError: no document of a plan, damaged, contradicting itself or of another release, or a context that it
-            does not have.
+        ValueError: no document of a plan, damaged, contradicting itself or of another release, a context that it does
+            not have, or a γ for undecided batch sizes that it does not have.
         OSError: it cannot be read.
     """
     plan = _read(path)
@@ -129,16 +141,16 @@ def plan_answers(path: Path, *, context: int | None = None) -> ServingAnswers:
     listed = ", ".join(map(str, sorted(contexts)))
     if chosen not in contexts:
         raise ValueError(f"{path}: context: expected one of {listed}, got {chosen}")
-    last = contexts[chosen].schedule[-1].last
-    here = [point for point in plan.points if point.context == chosen and point.batch_size <= last]
-    points = sorted(here, key=lambda point: point.batch_size)
-    _check_answers(path, chosen, contexts[chosen].schedule, points)
-    reasons = {point.batch_size: point.decision for point in points}
-    ranges = [_range(step, reasons) for step in contexts[chosen].schedule]
-    first = ranges[0].first
+    schedule = contexts[chosen].schedule
+    first, last = schedule[0].first, schedule[-1].last
+    asked = sorted((point for point in plan.points if point.context == chosen), key=lambda point: point.batch_size)
+    points = [point for point in asked if point.batch_size <= last]
+    _check_answers(path, chosen, schedule, points)
+    planned = [{one.gamma for one in point.by_gamma} for point in points]
+    check_undecided(undecided, set.intersection(*planned), "planned")
+    answers = _answers(schedule, asked, undecided)
     is_chosen = context is None and len(contexts) > 1
     below = f"below batch size {first} nothing was planned: γ is as there; " if first > 1 else ""
-    ranges[0] = replace(ranges[0], first=1)
     return ServingAnswers(
         source=str(path),
         origin=f"predicted for {_machine(plan.hardware)} ({plan.label})",
@@ -151,8 +163,8 @@ def plan_answers(path: Path, *, context: int | None = None) -> ServingAnswers:
         rules_differ=True,
         context=chosen,
         confidence=plan.confidence,
-        ranges=tuple(ranges),
-        points=tuple(_point(point, ranges) for point in points),
+        ranges=answer_ranges(answers),
+        points=tuple(_point(point, answers[point.batch_size]) for point in points),
         reach=f"{below}beyond batch size {last} nothing was planned or fits: γ is 0",
         warnings=(f"context {chosen} was taken of {listed}: --context chooses",) if is_chosen else (),
     )
@@ -209,19 +221,62 @@ def _check_answers(path: Path, context: int, schedule: Sequence[PlannedStep], po
             )
 
 
-def _range(step: PlannedStep, decisions: dict[int, PlannedDecision]) -> DecidedRange:
-    decision = next((decisions[size] for size in sorted(decisions) if step.first <= size <= step.last), None)
-    return DecidedRange(
-        first=step.first,
-        last=step.last,
-        gamma=step.gamma,
-        verdict="speculate" if step.gamma else "do not speculate",
-        reason="" if decision is None else decision.reason,
-    )
+def _answers(schedule: Sequence[PlannedStep], asked: Sequence[PlannedPoint], undecided: Undecided) -> dict[int, Answer]:
+    """By batch size: both ends, every one asked, and between them at least one wherever the answer changes.
+
+    asked: the points of the context, rising; the first that does not fit tells how it goes on from the last that does.
+    """
+    found: dict[int, Answer] = {}
+    for step in schedule:
+        sizes = np.arange(step.first, step.last + 1)
+        verdicts = _verdicts(sizes, step.gamma, asked)
+        changes = [size for size, (one, other) in enumerate(pairwise(verdicts), step.first + 1) if one != other]
+        points = [point.batch_size for point in asked if step.first <= point.batch_size <= step.last]
+        for size in sorted({step.first, step.last, *changes, *points}):
+            found[size] = _answer(size, step.gamma, verdicts[size - step.first], asked, undecided)
+    first = schedule[0].first
+    return found | {1: found[first] if first == 1 else replace(found[first], is_known=False)}
 
 
-def _point(point: PlannedPoint, ranges: Sequence[DecidedRange]) -> PointAnswer:
-    """A point with the γ of the schedule."""
+def _verdicts(sizes: NDArray[np.int64], gamma: int, asked: Sequence[PlannedPoint]) -> list[Verdict]:
+    """Of batch sizes that share a γ of the schedule."""
+    known = np.array([point.batch_size for point in asked])
+    told = np.array([point.decision.verdict for point in asked])
+    before = told[np.searchsorted(known, sizes, side="right") - 1]
+    after = told[np.minimum(np.searchsorted(known, sizes), known.size - 1)]
+    decided = "speculate" if gamma else "do not speculate"
+    holds = (gamma == 0) | (_lower_ends(sizes, gamma, asked) > 1)
+    holds &= (before == decided) | (after == decided)
+    found: list[Verdict] = np.where(before == after, before, np.where(holds, decided, "undecided")).tolist()
+    return found
+
+
+def _lower_ends(sizes: NDArray[np.int64], gamma: int, asked: Sequence[PlannedPoint]) -> FloatArray:
+    """Of the interval of S at a γ; nan where it has none."""
+    ends = [next((one.low for one in point.by_gamma if one.gamma == gamma), None) for point in asked]
+    logs = np.log([math.nan if end is None else end for end in ends])
+    return np.asarray(np.exp(np.interp(sizes, [point.batch_size for point in asked], logs)))
+
+
+def _answer(size: int, gamma: int, verdict: Verdict, asked: Sequence[PlannedPoint], undecided: Undecided) -> Answer:
+    """What is written at a batch size whose γ the schedule says."""
+    own = next((point for point in asked if point.batch_size == size), None)
+    before = max((point for point in asked if point.batch_size <= size), key=lambda point: point.batch_size)
+    reason = before.decision.reason
+    if own is None and verdict == "undecided":
+        after = next((point for point in asked if point.batch_size > size), before)
+        reason = " and ".join(f"{one.decision.verdict} at batch size {one.batch_size}" for one in (before, after))
+    if verdict == "speculate" and gamma == 0:
+        verdict, reason = "do not speculate", f"{reason}, but S is not over 1 by 1 %"
+    if verdict == "undecided":
+        gamma = undecided if isinstance(undecided, int) else gamma if undecided == RECOMMENDED else 0
+    elif verdict == "do not speculate":
+        gamma = 0
+    return Answer(gamma=gamma, verdict=verdict, reason=reason, is_known=own is not None)
+
+
+def _point(point: PlannedPoint, answer: Answer) -> PointAnswer:
+    """A point with what is written there."""
     figures = {
         one.gamma: GammaFigures(
             tokens_per_round=one.tokens_per_round,
@@ -232,12 +287,11 @@ def _point(point: PlannedPoint, ranges: Sequence[DecidedRange]) -> PointAnswer:
         )
         for one in point.by_gamma
     }
-    decision = point.decision
     return PointAnswer(
         batch_size=point.batch_size,
-        gamma=next(one.gamma for one in ranges if one.first <= point.batch_size <= one.last),
-        verdict=decision.verdict,
-        reason=decision.reason,
+        gamma=answer.gamma,
+        verdict=answer.verdict,
+        reason=answer.reason,
         by_gamma=figures,
     )
 

@@ -78,7 +78,7 @@ def export_settings(
         sampling: the first of the run by default.
         context: the longest of the run or plan by default.
         batch_size: for a single γ instead of a schedule, or in a form that takes but one.
-        undecided: what is written where a run decides nothing: `off` (the default), `gamma`, or a γ.
+        undecided: what is written where nothing is decided: `off` (the default), `gamma`, or a γ that is known.
         draft_sampling: `same` or `greedy`; that of the engine where the run has it by default.
 
     Raises:
@@ -89,11 +89,11 @@ def export_settings(
     found = _named("engine", engine, ENGINES)
     make = next(iter(found.forms.values())) if form is None else _named("form", form, found.forms)
     if isinstance(source, Path) and source.is_file():
-        for_runs = {"pair": pair, "sampling": sampling, "undecided": undecided, "draft sampling": draft_sampling}
+        for_runs = {"pair": pair, "sampling": sampling, "draft sampling": draft_sampling}
         given = next((name for name, value in for_runs.items() if value is not None), None)
         if given is not None:
             raise ValueError(f"{given}: expected a run directory, since a plan has but one answer, got {source}")
-        answers: ServingAnswers = plan_answers(source, context=context)
+        answers: ServingAnswers = plan_answers(source, context=context, undecided=undecided_of(undecided))
     else:
         answers = run_answers(
             Run.open(source) if isinstance(source, Path) else source,

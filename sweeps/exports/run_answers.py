@@ -27,7 +27,7 @@ from specgauge.sweeps.exports.engine import DraftRules
 from specgauge.sweeps.exports.schedule import KnownPoint, Undecided, answer, decided_schedule
 from specgauge.sweeps.imports.write import UNKNOWN
 from specgauge.sweeps.plan import chains, planned_pairs, settings_of
-from specgauge.sweeps.recommend import refuse_what_is_not_there
+from specgauge.sweeps.recommend import recommend, refuse_what_is_not_there
 from specgauge.sweeps.store.rundir import Run
 
 
@@ -78,15 +78,15 @@ def run_answers(
         draft=_draft(chosen_pair),
         pair=setting.key.pair,
         sampling=setting.key.sampling,
-        draft_sampling=setting.key.draft_sampling,
-        acceptance_rule=setting.key.acceptance_rule,
+        draft_sampling=None if run.is_imported else setting.key.draft_sampling,
+        acceptance_rule=None if run.is_imported else setting.key.acceptance_rule,
         rules_differ=rules_differ,
         context=context,
         confidence=confidence,
         ranges=ranges,
         points=tuple(_point(size, *known[size], undecided) for size in sorted(known)),
         reach=_reach(sorted(known), is_imported=run.is_imported),
-        notes=tuple(_notes(setting, analysed, [point for point, _ in known.values()])),
+        notes=tuple(_notes(setting, analysed, [point for point, _ in known.values()], context)),
         warnings=tuple(warnings),
     )
 
@@ -172,12 +172,14 @@ def _reach(sizes: list[int], *, is_imported: bool) -> str:
     return f"{below}{between}; beyond {sizes[-1]} nothing was measured: γ is 0"
 
 
-def _notes(setting: RunSetting, analysed: AnalysedRun, points: list[KnownPoint]) -> Iterator[str]:
+def _notes(setting: RunSetting, analysed: AnalysedRun, points: list[KnownPoint], context: int) -> Iterator[str]:
     if any(point.costs.is_optimistic for point in points):
         yield f"S is {OPTIMISTIC}"
     is_timed = setting.draft_chain == setting.chain or setting.draft_chain in chains(analysed.run.config)
     if not (is_timed or analysed.run.is_imported):
         yield "the time of a draft step is that of drawn drafts; greedy ones were not timed"
+    if whole := recommend(analysed.run, setting=setting.key, context=context).whole_requests_lose:
+        yield whole
 
 
 def _point(size: int, known: KnownPoint, estimate: CellEstimate, undecided: Undecided) -> PointAnswer:
@@ -200,11 +202,12 @@ def _point(size: int, known: KnownPoint, estimate: CellEstimate, undecided: Unde
 
 
 def _origin(run: Run) -> str:
+    days = sorted(line.at[:10] for line in run.journal() if line.at)
     if run.is_imported:
         release = run.environment.get("release")
         engine = run.environment.get("engine") or "an engine"
-        return f"imported ({run.environment.get('format')}) from {engine}{f' {release}' if release else ''}"
-    days = sorted(line.at[:10] for line in run.journal() if line.at)
+        day = f" {days[-1]}" if days else ""
+        return f"imported{day} ({run.environment.get('format')}) from {engine}{f' {release}' if release else ''}"
     device = run.environment.get("device")
     if device in (None, "cpu"):
         device = run.environment.get("cpu") or device or "an unknown machine"

@@ -13,7 +13,7 @@ is known and nothing is said.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 from typing import Any, Final, Literal
@@ -58,11 +58,14 @@ class KnownPoint:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Answer:
+class Answer:
+    """What is written at a batch size."""
+
     gamma: int
     verdict: Verdict
     reason: str
-    is_measured: bool
+    is_known: bool
+    """Whether it was measured, or asked of a plan, and does not lie between two that were."""
 
     @property
     def key(self) -> tuple[int, Verdict]:
@@ -83,41 +86,45 @@ def decided_schedule(
     Raises:
         ValueError: a γ for undecided batch sizes that was not measured.
     """
+    check_undecided(undecided, {gamma for point in points.values() for gamma in point.estimate.gammas.tolist()})
     sizes = sorted(points)
     answers = {size: answer(points[size].estimate, undecided) for size in sizes}
     for low, high in pairwise(sizes):
         answers |= _answers_between(points, low, high, answers, undecided=undecided, confidence=confidence)
-    answers.setdefault(1, replace(answers[sizes[0]], is_measured=False))
-    return _ranges(answers)
+    answers.setdefault(1, replace(answers[sizes[0]], is_known=False))
+    return answer_ranges(answers)
 
 
-def answer(
-    estimate: SpeedupEstimate, undecided: Undecided, *, beside: tuple[Verdict, Verdict] | None = None
-) -> _Answer:
+def check_undecided(undecided: Undecided, gammas: Collection[int], known: str = "measured") -> None:
+    """Raise ValueError where a γ for undecided batch sizes is none of those known, whether or not it is needed."""
+    if isinstance(undecided, int) and undecided not in gammas:
+        listed = ", ".join(map(str, sorted(gammas)))
+        raise ValueError(
+            f"undecided: expected {OFF}, {RECOMMENDED} or a gamma that was {known}, {listed}, got {undecided}"
+        )
+
+
+def answer(estimate: SpeedupEstimate, undecided: Undecided, *, beside: tuple[Verdict, Verdict] | None = None) -> Answer:
     """The γ of one batch size, of one between two measured ones with their verdicts; errors as `decided_schedule`."""
     decision = estimate.decision
     if beside is not None and decision.verdict not in beside:
         decision = Decision(verdict="undecided", reason=f"not decided at the batch sizes beside it; {decision.reason}")
     gamma = estimate.recommended_gamma if decision.verdict == "speculate" else 0
     if decision.verdict == "undecided" and undecided != OFF:
+        check_undecided(undecided, estimate.gammas.tolist())
         gamma = estimate.recommended_gamma if undecided == RECOMMENDED else int(undecided)
-        if gamma not in estimate.gammas:
-            known = ", ".join(map(str, estimate.gammas.tolist()))
-            raise ValueError(
-                f"undecided: expected {OFF}, {RECOMMENDED} or a gamma that was measured, {known}, got {gamma}"
-            )
-    return _Answer(gamma=gamma, verdict=decision.verdict, reason=decision.reason, is_measured=beside is None)
+    return Answer(gamma=gamma, verdict=decision.verdict, reason=decision.reason, is_known=beside is None)
 
 
 def _answers_between(
     points: Mapping[int, KnownPoint],
     low: int,
     high: int,
-    ends: Mapping[int, _Answer],
+    ends: Mapping[int, Answer],
     *,
     undecided: Undecided,
     confidence: float,
-) -> dict[int, _Answer]:
+) -> dict[int, Answer]:
     """The answers at enough batch sizes between two measured ones to know where they change."""
     shared = np.intersect1d(points[low].estimate.gammas, points[high].estimate.gammas).tolist()
     if high - low < 2 or not shared:  # what lies between is then as the lower one
@@ -125,7 +132,7 @@ def _answers_between(
     between = _interpolation(points[low], points[high], low, high, shared, confidence)
     found, beside = {low: ends[low], high: ends[high]}, (ends[low].verdict, ends[high].verdict)
 
-    def take(size: int) -> _Answer:
+    def take(size: int) -> Answer:
         if size not in found:
             found[size] = answer(between(size), undecided, beside=beside)
         return found[size]
@@ -195,10 +202,10 @@ def interpolated(first: RoundCosts, second: RoundCosts, share: float) -> RoundCo
     return replace(first, provenance=weakest, **values)
 
 
-def _ranges(answers: Mapping[int, _Answer]) -> tuple[DecidedRange, ...]:
+def answer_ranges(answers: Mapping[int, Answer]) -> tuple[DecidedRange, ...]:
     """Neighbours with the same answer as one range; what lies between two that were asked is as the lower one."""
     found = []
     for run, last in equal_ranges({size: one.key for size, one in answers.items()}):
-        told = next((answers[size] for size in run if answers[size].is_measured), answers[run[0]])
+        told = next((answers[size] for size in run if answers[size].is_known), answers[run[0]])
         found.append(DecidedRange(first=run[0], last=last, gamma=told.gamma, verdict=told.verdict, reason=told.reason))
     return tuple(found)

@@ -58,7 +58,10 @@ def adaptive(answers: ServingAnswers, request: Request) -> Export:
         "warmup_batches": 10,
         **{str(first): {"candidate_steps": [gamma], **entry} for first, gamma in steps.items()},
     }
-    notes = [f"start with {shlex.join(start)} --speculative-adaptive --speculative-adaptive-config FILE"]
+    notes = [
+        f"start with {shlex.join(start)} --speculative-adaptive --speculative-adaptive-config FILE",
+        "with CUDA graphs the entry is that of the captured batch size to which a batch is padded",
+    ]
     if answers.draft.kind != "eagle3":
         notes.append("SGLang adapts for EAGLE and EAGLE3 drafts alone, without attention data parallelism")
     return _export(answers, request, json_text(content), notes=notes, is_schedule=True)

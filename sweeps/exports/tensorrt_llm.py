@@ -82,10 +82,11 @@ def _falling(answers: ServingAnswers) -> tuple[tuple[ScheduleStep, ...], list[st
     """The steps, none above the first, and a note for each that was cut to it."""
     first = answers.steps[0].gamma
     if first == 0:
-        paying = answers.largest_gamma
+        paying, is_open = answers.largest_gamma, answers.points[0].verdict == "undecided"
         raise ValueError(
             f"{answers.source}: γ {paying} pays at larger batch sizes alone, which draft_len_schedule cannot say: its "
             "smallest batch sizes have the most drafts"
+            + ("; they are undecided here: --undecided gamma writes theirs" if is_open else "")
         )
     notes = [
         f"batch sizes {step.first} to {step.last} take {first} drafts instead of {step.gamma}: none may have more than "

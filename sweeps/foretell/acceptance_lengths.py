@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ from specgauge.model.acceptance.profiles import AcceptanceProfile, profile_from_
 from specgauge.model.checks import LARGEST_GAMMA
 
 _SLACK = 1e-6
+_ROUNDED = 0.02
+"""What two lengths told to two digits may be off by together."""
 _DEEPEST, _MOST_TABLES = 8, 10_000
 
 
@@ -59,9 +62,10 @@ class AcceptanceLengths:
         asked = known if gammas is None else list(gammas)
         beyond = [gamma for gamma in asked if gamma not in known]
         if beyond:
+            given = ", ".join(map(str, known))
             raise ValueError(
-                f"{self.path}: acceptance lengths of {self.name} are for gamma {', '.join(map(str, known))}: expected "
-                f"no other in --gamma, got {beyond[0]}"
+                f"{self.path}: acceptance lengths of {self.name} are for gamma {given}: expected no other in --gamma, "
+                f"got {beyond[0]}; add it to the table, or leave it out (--gamma {given.replace(', ', ',')})"
             )
         return profile_from_tokens_per_round(known, list(self.tokens_per_round.values())), asked
 
@@ -88,7 +92,7 @@ def every_acceptance_length(path: Path) -> list[AcceptanceLengths]:
     """All tables of a file.
 
     Raises:
-        ConfigError: no YAML, a table that is none, or a length that no chain of drafts has.
+        ConfigError: no YAML, a table that is none, or lengths that no chain of drafts has, as those that fall.
         OSError: it cannot be read.
     """
     return [_checked(path, name, table) for name, table in _innermost(path).items()]
@@ -106,9 +110,8 @@ def _innermost(path: Path) -> dict[str, dict[object, object]]:
 
 
 def _checked(path: Path, name: str, table: Mapping[object, object]) -> AcceptanceLengths:
-    lengths = {}
+    lengths, where = {}, f"{path}: {name or 'acceptance lengths'}"
     for gamma, value in table.items():
-        where = f"{path}: {name or 'acceptance lengths'}"
         if isinstance(gamma, bool) or not isinstance(gamma, int) or not 1 <= gamma <= LARGEST_GAMMA:
             raise ConfigError(f"{where}: expected a gamma from 1 to {LARGEST_GAMMA} as key, got {shown(gamma)}")
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not 1 <= value <= gamma + 1 + _SLACK:
@@ -118,6 +121,13 @@ def _checked(path: Path, name: str, table: Mapping[object, object]) -> Acceptanc
             )
         lengths[gamma] = min(float(value), gamma + 1.0)
     ordered = dict(sorted(lengths.items()))
+    for (fewer, before), (gamma, length) in pairwise(ordered.items()):
+        most = before + gamma - fewer
+        if not before - _SLACK <= length <= most + _ROUNDED:
+            raise ConfigError(
+                f"{path}: {name or 'acceptance lengths'}, gamma {gamma}: expected {before:g} to {most:g} tokens a "
+                f"round, after {before:g} at gamma {fewer} (each further draft adds 0 to 1), got {length:g}"
+            )
     return AcceptanceLengths(path=str(path), name=name or path.name, tokens_per_round=ordered)
 
 

@@ -10,29 +10,40 @@ sizes left out in turn), and for others (shapes left out in turn).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from specgauge.configs.fields import EMBEDDED
-from specgauge.configs.hardware import CalibrationEntry, CalibrationError, HardwareEntry, load_shape
+from specgauge.configs.hardware import (
+    CalibrationEntry,
+    CalibrationError,
+    DraftCalibration,
+    DraftError,
+    HardwareEntry,
+    load_shape,
+)
 from specgauge.configs.pairs import ModelConfig
-from specgauge.model.checks import FloatArray, IntArray
+from specgauge.model.checks import FloatArray, IntArray, whole_numbers
 from specgauge.model.overhead import fit_overhead
 from specgauge.model.roofline.calibration import (
+    AXES,
     SUM,
     Axis,
     Form,
+    HeldOutDraftError,
     HeldOutError,
     MeasuredSteps,
     carried_launch,
+    fit_drafts,
     fit_efficiency,
     held_out_error,
     measured_steps,
+    rms_error,
     unidentified,
 )
-from specgauge.model.roofline.costs import RooflineCosts
 from specgauge.model.roofline.deployment import Deployment
 from specgauge.model.roofline.step_time import Efficiency
 from specgauge.sweeps.analysis.settings import cells_of, run_settings
@@ -40,11 +51,10 @@ from specgauge.sweeps.analysis.timings import CellTimings, timings_of
 from specgauge.sweeps.foretell.machine import Dtypes, deployment
 from specgauge.sweeps.model_sizes import Role, model_folder
 from specgauge.sweeps.plan import planned_pairs
-from specgauge.sweeps.store.rundir import Run
+from specgauge.sweeps.store.rundir import PREDICTIONS, Run
+from specgauge.sweeps.store.schema import PredictionRow
 
 PARTS = {"t_decode_s": "T_decode", "t_verify_s": "T_verify"}
-AXES: tuple[Axis, ...] = ("batch_size", "context", "row")
-"""What is left out for shapes that were fitted, the first that leaves enough steps."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,17 +67,6 @@ class Rounds:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MeasuredDrafts:
-    """C(gamma) of one draft beside a target; arrays of one length."""
-
-    draft: Deployment
-    batch_size: IntArray
-    context: IntArray
-    gamma: IntArray
-    t_draft_total_s: FloatArray
-
-
-@dataclass(frozen=True, kw_only=True)
 class MeasuredGroup:
     """The rows of one target on one machine, as steps by part (`PARTS`)."""
 
@@ -77,13 +76,30 @@ class MeasuredGroup:
     steps: Mapping[str, MeasuredSteps]
     rounds: Rounds | None = None
     """None where the table does not say what rounds gained."""
-    drafts: tuple[MeasuredDrafts, ...] = ()
-    """Of drafts whose shape is known."""
+    drafts: tuple[MeasuredSteps, ...] = ()
+    """Steps of drafts whose shape is known, as `draft_steps` makes them."""
+    t_overhead_s: float | None = None
+    """Epsilon, where it was measured by itself."""
+    unknown_drafts: tuple[str, ...] = ()
+    """Names of timed drafts whose shape is not known."""
 
     @property
     def machine(self) -> Deployment:
         """What ran them."""
         return self.steps["t_decode_s"].deployment
+
+
+def draft_steps(
+    draft: Deployment, *, batch_size: ArrayLike, context: ArrayLike, gamma: ArrayLike, t_draft_total_s: ArrayLike
+) -> MeasuredSteps:
+    """C(gamma) as the mean step of each chain, at the context of its middle; arrays of one length.
+
+    Raises:
+        ValueError: as `measured_steps`, or a gamma below 1.
+    """
+    drafts, seconds = whole_numbers("gamma", gamma, minimum=1), np.asarray(t_draft_total_s, dtype=np.float64)
+    middle = np.asarray(context) + (drafts - 1) // 2
+    return measured_steps(draft, batch_size=batch_size, context=middle, tokens=1, time_s=seconds / drafts)
 
 
 def groups_of_run(run: Run, entry: HardwareEntry, *, tensor_parallel: int = 1) -> list[MeasuredGroup]:
@@ -92,7 +108,7 @@ def groups_of_run(run: Run, entry: HardwareEntry, *, tensor_parallel: int = 1) -
     Raises:
         ValueError: nothing was timed, or a target whose shape is not known.
     """
-    timed = timings_of(run)
+    timed, overheads_s = timings_of(run), _overheads_s(run)
     groups = []
     for pair in planned_pairs(run.config):
         cells = [cell for found in run_settings(run, {}, pairs=[pair.name]) for cell in cells_of(found, timed)]
@@ -104,10 +120,20 @@ def groups_of_run(run: Run, entry: HardwareEntry, *, tensor_parallel: int = 1) -
         for mode in dict.fromkeys(key[0] for key in unique):
             own = [cell for key, cell in unique.items() if key[0] == mode]
             group = _group(machine, draft, f"{pair.name}, {mode}", own)
-            groups += [group] if group is not None else []
+            own_s = overheads_s.get((pair.name, mode))
+            groups += [replace(group, t_overhead_s=own_s)] if group is not None else []
     if not groups:
         raise ValueError(f"{run.path}: expected cells with T_decode and T_verify, got none that is timed")
     return groups
+
+
+def _overheads_s(run: Run) -> dict[tuple[str, str], float]:
+    """The median epsilon of the cells of each pair and mode that knows it; none of a run that was stopped before."""
+    found: dict[tuple[str, str], list[float]] = {}
+    for row in run.rows(PredictionRow) if (run.path / PREDICTIONS).is_file() else ():
+        if row.t_overhead_s is not None:
+            found.setdefault((row.pair, row.mode), []).append(row.t_overhead_s)
+    return {key: float(np.median(values)) for key, values in found.items()}
 
 
 def _of_run(model: ModelConfig, role: Role, entry: HardwareEntry, tensor_parallel: int) -> Deployment:
@@ -141,7 +167,7 @@ def _group(
     return MeasuredGroup(target=machine.architecture.name, gpu=called, rows=len(known), steps=parts, drafts=drafts)
 
 
-def _drafts(draft: Deployment, cells: Sequence[CellTimings]) -> tuple[MeasuredDrafts, ...]:
+def _drafts(draft: Deployment, cells: Sequence[CellTimings]) -> tuple[MeasuredSteps, ...]:
     found = [
         (cell.cell.batch_size, cell.cell.context, gamma, float(seconds))
         for cell in cells
@@ -150,8 +176,8 @@ def _drafts(draft: Deployment, cells: Sequence[CellTimings]) -> tuple[MeasuredDr
     ]
     if not found:
         return ()
-    batch, context, gamma, seconds = (np.array(column) for column in zip(*found, strict=True))
-    return (MeasuredDrafts(draft=draft, batch_size=batch, context=context, gamma=gamma, t_draft_total_s=seconds),)
+    batch, context, gamma, seconds = zip(*found, strict=True)
+    return (draft_steps(draft, batch_size=batch, context=context, gamma=gamma, t_draft_total_s=seconds),)
 
 
 def _seconds(cell: CellTimings, arm: str) -> float | None:
@@ -172,6 +198,7 @@ def calibration_entry(
     every = [steps for pair in rows for steps in pair]
     fitted = fit_efficiency(every, form)
     targets = sorted({group.machine.architecture.name.lower() for group in groups})
+    drafts = [steps for group in groups for steps in group.drafts]
     return CalibrationEntry(
         bandwidth_fraction=_digits(fitted.bandwidth_fraction),
         flops_fraction=_digits(fitted.flops_fraction),
@@ -186,7 +213,8 @@ def calibration_entry(
         tokens=_span([steps.tokens for steps in every]),
         same_target=next((found for by in AXES if (found := _error(rows, form, by)) is not None), None),
         other_target=_error(rows, form, "target"),
-        draft_error=_draft_error(groups, fitted),
+        draft_error=_digits(rms_error(drafts, fitted)) if drafts else None,
+        draft=_draft(drafts, fitted) if drafts else None,
         source=source,
         command=command,
     )
@@ -202,24 +230,33 @@ def _error(rows: Sequence[tuple[MeasuredSteps, MeasuredSteps]], form: Form, by: 
     return CalibrationError(held_out=found.held_out, **numbers)
 
 
-def _draft_error(groups: Sequence[MeasuredGroup], fitted: Efficiency) -> float | None:
-    """None where no draft's time is known."""
-    logs = []
-    for group in groups:
-        for one in group.drafts:
-            source = RooflineCosts(target=group.machine, draft=one.draft, efficiency=fitted)
-            gammas = np.unique(one.gamma)
-            chain_s = source.costs(one.batch_size, one.context, gammas).t_draft_total_s
-            own_s = chain_s[np.arange(one.gamma.size), np.searchsorted(gammas, one.gamma)]
-            logs.append(np.log(own_s / one.t_draft_total_s))
-    return _digits(float(np.sqrt((np.concatenate(logs) ** 2).mean()))) if logs else None
+def _draft(drafts: Sequence[MeasuredSteps], fitted: Efficiency) -> DraftCalibration | None:
+    """None where no fit of their own predicts drafts better than their targets' numbers do."""
+    found = fit_drafts(drafts, fitted)
+    if found is None:
+        return None
+    other = found.other_draft
+    return DraftCalibration(
+        launch_s=_digits(found.efficiency.launch_s),
+        token_s=_digits(found.efficiency.token_s),
+        steps=sum(steps.time_s.size for steps in drafts),
+        drafts=sorted({steps.deployment.architecture.name.lower() for steps in drafts}),
+        same_draft=_draft_error(found.same_draft),
+        other_draft=None if other is None else _draft_error(other),
+    )
+
+
+def _draft_error(error: HeldOutDraftError) -> DraftError:
+    numbers = {name: _digits(value) for name, value in vars(error).items() if name != "held_out"}
+    return DraftError.model_validate({"held_out": error.held_out.replace("target", "draft"), **numbers})
 
 
 def _overhead_s(groups: Sequence[MeasuredGroup]) -> float | None:
-    """One epsilon of all rows whose gain was measured, None where there are none."""
+    """One epsilon of all rows whose gain was measured, else the median of those measured; None where there are none."""
     known = [(group, group.rounds) for group in groups if group.rounds is not None]
     if not known:
-        return None
+        own_s = [group.t_overhead_s for group in groups if group.t_overhead_s is not None]
+        return _digits(float(np.median(own_s))) if own_s else None
 
     def column(part: str) -> FloatArray:
         return np.concatenate([group.steps[part].time_s for group, _ in known])

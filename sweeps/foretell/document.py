@@ -24,14 +24,18 @@ from specgauge.model.checks import FloatArray, IntArray, finite_or_none
 from specgauge.model.costs import RoundCosts
 from specgauge.model.decision import OPTIMISTIC, Decision, SpeedupEstimate, estimate_speedup
 from specgauge.model.roofline.deployment import Deployment, largest_batch
-from specgauge.model.roofline.step_time import step_parts_s, step_work
-from specgauge.model.schedule import break_even_batch_size, gamma_schedule, paying_ranges, sizes_between
+from specgauge.model.roofline.step_time import Efficiency, step_parts_s, step_work
+from specgauge.model.schedule import break_even_batch_size, chosen_gammas, gamma_schedule, paying_ranges, sizes_between
 from specgauge.model.settings import Provenance
 from specgauge.model.speedup import round_times_s, speedups, within_limits
 from specgauge.sweeps.foretell.machine import PlannedPair
 
 SCHEMA, SCHEMA_VERSION = "specgauge.plan", 1
 CONFIDENCE = 0.9
+_TOGETHER = 1024
+"""Points whose costs are computed at once."""
+MOST_POINTS = 10_000
+"""Batch sizes times contexts; as many take minutes and a document of 30 MB."""
 UNCALIBRATED = "uncalibrated"
 _VOCABULARIES_DIFFER = 0.02
 """Share by which padded vocabularies of one tokenizer differ at most."""
@@ -55,9 +59,13 @@ def plan_document(plan: Plan) -> dict[str, Any]:
     """The document; fields as docs/planning.md lists them.
 
     Raises:
-        ValueError: a peak that the machine's entry lacks, or a batch size, context or gamma that is none.
+        ValueError: a peak that the machine's entry lacks, a batch size, context or gamma that is none, or too many
+            points.
     """
     pair, gammas, batch_sizes = plan.pair, plan.acceptance.gammas, sorted(set(plan.batch_sizes))
+    if len(batch_sizes) * len(plan.contexts) > MOST_POINTS:
+        sizes = f"{len(batch_sizes)} batch sizes × {len(plan.contexts)} contexts"
+        raise ValueError(f"plan: expected at most {MOST_POINTS} points, got {sizes}; give fewer of either")
     card, entry = pair.target.hardware, pair.entry
     return {
         "schema": SCHEMA,
@@ -80,7 +88,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "confidence": CONFIDENCE,
         "gammas": gammas.tolist(),
         "batch_sizes": batch_sizes,
-        "points": [point for context in plan.contexts for point in _points(plan, context, batch_sizes)],
+        "points": _points(plan, batch_sizes),
         "contexts": [_context(plan, context) for context in plan.contexts],
         "warnings": _warnings(plan),
     }
@@ -125,51 +133,77 @@ def _acceptance(acceptance: Acceptance) -> list[dict[str, Any]]:
 
 
 def _calibration(pair: PlannedPair, fitted: CalibrationEntry) -> dict[str, Any]:
-    known = fitted.model_dump(mode="json", exclude={"same_target", "other_target"})
-    return {**known, "error": None if pair.error is None else pair.error.model_dump(mode="json")}
+    known = fitted.model_dump(mode="json", exclude={"same_target", "other_target", "draft"})
+    draft: dict[str, Any] | None = None
+    if fitted.draft is not None and pair.draft_error is not None:
+        own = fitted.draft.model_dump(mode="json", exclude={"same_draft", "other_draft"})
+        draft = {**own, "error": pair.draft_error.model_dump(mode="json")}
+    return {**known, "draft": draft, "error": None if pair.error is None else pair.error.model_dump(mode="json")}
 
 
-def _points(plan: Plan, context: int, batch_sizes: Sequence[int]) -> list[dict[str, Any]]:
-    """Every batch size at one context."""
-    pair, gammas = plan.pair, plan.acceptance.gammas
-    sizes = np.array(batch_sizes)
-    costs = pair.source().costs(sizes, context, gammas)
-    parts = {
-        "decode": _parts(pair, pair.target, sizes, context, [1]),
-        "draft": None if pair.draft is None else _parts(pair, pair.draft, sizes, context, [1]),
-        "verify": _parts(pair, pair.target, sizes, context, gammas + 1),
-    }
-    return [_point(plan, context, size, costs.row(b), parts, b) for b, size in enumerate(batch_sizes)]
+def _points(plan: Plan, batch_sizes: Sequence[int]) -> list[dict[str, Any]]:
+    """Every batch size at every context, so many contexts together as there is room for."""
+    together = max(1, _TOGETHER // len(batch_sizes))
+    groups = [plan.contexts[first : first + together] for first in range(0, len(plan.contexts), together)]
+    return [point for group in groups for point in _points_of(plan, group, batch_sizes)]
 
 
-def _point(
-    plan: Plan,
-    context: int,
-    batch_size: int,
-    costs: RoundCosts,
-    parts: Mapping[str, Mapping[str, FloatArray] | None],
-    row: int,
-) -> dict[str, Any]:
-    pair, acceptance = plan.pair, plan.acceptance
-    drawn, rows = _with_replicates(costs, acceptance, pair)
-    drawn = _verifying(drawn, rows, batch_size)
-    costs = _verifying(costs, acceptance.estimate, batch_size)
-    estimate = estimate_speedup(drawn, rows, batch_size=batch_size, confidence=CONFIDENCE, max_itl_s=plan.max_itl_s)
-    round_s = round_times_s(costs, acceptance.estimate, batch_size=batch_size)
+def _points_of(plan: Plan, contexts: Sequence[int], batch_sizes: Sequence[int]) -> list[dict[str, Any]]:
+    pair, acceptance = plan.pair, plan.acceptance.estimate
+    gammas, own = acceptance.gammas, pair.draft_efficiency or pair.efficiency
+    sizes, held = np.tile(batch_sizes, len(contexts)), np.repeat(contexts, len(batch_sizes))
+    costs = pair.source().costs(sizes, held, gammas)
+    verifying = _mean_verifying(costs, acceptance, sizes)
+    round_s = round_times_s(verifying, acceptance, batch_size=sizes)
     allowed = within_limits(round_s, plan.max_itl_s)
-    (step,) = gamma_schedule([batch_size], costs.gammas, [estimate.speedup], [allowed])
-    chosen = estimate.recommended_gamma
-    at = int(np.argmax(costs.gammas == chosen)) if chosen else 0
+    to_set = chosen_gammas(gammas, speedups(verifying, acceptance, batch_size=sizes), allowed).tolist()
+    parts = {
+        "decode": _parts(pair.target, pair.efficiency, sizes, held, [1]),
+        "draft": None if pair.draft is None else _parts(pair.draft, own, sizes, held, [1]),
+        "verify": _parts(pair.target, pair.efficiency, sizes, held, gammas + 1),
+    }
+    largest = {context: _largest(plan, context, with_draft=True) for context in contexts}
+    found = []
+    for b, (size, context) in enumerate(zip(sizes.tolist(), held.tolist(), strict=True)):
+        row, most = costs.row(b), largest[context]
+        mean = row if verifying is costs else verifying.row(b)
+        estimate = _estimate(plan, row, size)
+        at = int(np.argmax(gammas == estimate.recommended_gamma)) if estimate.recommended_gamma else 0
+        columns = {"decode": 0, "draft": 0, "verify": at}
+        point = {
+            "batch_size": size,
+            "context": context,
+            "fits": None if most is None else size <= most,
+            "gamma": to_set[b],
+            "by_gamma": _by_gamma(mean, acceptance, estimate, allowed[b].tolist(), round_s[b]),
+            "parts": {
+                name: None
+                if seconds is None
+                else _bound({part: float(values[b, columns[name]]) for part, values in seconds.items()})
+                for name, seconds in parts.items()
+            },
+        }
+        found.append(point | _answer(plan, context, size, mean, estimate, at))
+    return found
+
+
+def _estimate(plan: Plan, costs: RoundCosts, batch_size: int) -> SpeedupEstimate:
+    """S with its interval where the error of times is known."""
+    drawn, acceptance = _with_replicates(costs, plan.acceptance, plan.pair)
+    drawn = _verifying(drawn, acceptance, batch_size)
+    return estimate_speedup(drawn, acceptance, batch_size=batch_size, confidence=CONFIDENCE, max_itl_s=plan.max_itl_s)
+
+
+def _answer(
+    plan: Plan, context: int, batch_size: int, costs: RoundCosts, estimate: SpeedupEstimate, at: int
+) -> dict[str, Any]:
+    """What is recommended at a point, gamma being the one at index `at`, and what does not depend on it."""
+    pair, chosen = plan.pair, estimate.recommended_gamma
     errors, covered = pair.time_errors, _is_calibrated(pair, batch_size, context, int(costs.gammas[at]))
     low_s, high_s = (None, None) if errors is None else errors.interval_s(float(costs.t_decode_s), CONFIDENCE)
-    columns = {"decode": 0, "draft": 0, "verify": at}
     return {
-        "batch_size": batch_size,
-        "context": context,
-        "fits": _fits(plan, batch_size, context),
         "calibrated": covered,
         "decision": vars(_decision(estimate, pair, at, is_calibrated=covered)),
-        "gamma": step.gamma,
         "best_gamma": estimate.best_gamma,
         "recommended_gamma": chosen,
         "speedup": float(estimate.speedup[at]) if chosen else None,
@@ -179,13 +213,6 @@ def _point(
         "t_decode_high_s": high_s,
         "t_draft_catch_up_s": None if costs.t_draft_catch_up_s is None else float(costs.t_draft_catch_up_s),
         "t_overhead_s": None if costs.t_overhead_s is None else float(costs.t_overhead_s[0]),
-        "by_gamma": _by_gamma(costs, acceptance.estimate, estimate, allowed.tolist(), round_s),
-        "parts": {
-            name: None
-            if seconds is None
-            else _bound({part: float(s[row, columns[name]]) for part, s in seconds.items()})
-            for name, seconds in parts.items()
-        },
     }
 
 
@@ -199,6 +226,14 @@ def _verifying(costs: RoundCosts, acceptance: Acceptance, batch_size: int) -> Ro
     every = np.broadcast_to(shares, (rows.shape[0], *shares.shape[-2:]))
     verify_s = mean_verify_s(drawn, every, batch_size=batch_size)
     return replace(costs, t_verify_s=verify_s.reshape(costs.t_verify_s.shape))
+
+
+def _mean_verifying(costs: RoundCosts, acceptance: Acceptance, sizes: IntArray) -> RoundCosts:
+    """The same for costs at several batch sizes."""
+    if acceptance.draft_count_distribution is None:
+        return costs
+    each = [_verifying(costs.row(b), acceptance, size).t_verify_s for b, size in enumerate(sizes.tolist())]
+    return replace(costs, t_verify_s=np.stack(each))
 
 
 def _with_replicates(costs: RoundCosts, acceptance: Acceptance, pair: PlannedPair) -> tuple[RoundCosts, Acceptance]:
@@ -261,11 +296,11 @@ def _is_calibrated(pair: PlannedPair, batch_size: int, context: int, gamma: int)
 
 
 def _parts(
-    pair: PlannedPair, model: Deployment, sizes: IntArray, context: int, tokens: ArrayLike
+    model: Deployment, efficiency: Efficiency | None, sizes: IntArray, held: IntArray, tokens: ArrayLike
 ) -> dict[str, FloatArray]:
-    """Seconds of a step by what takes them, (B, T) at B batch sizes and T numbers of tokens."""
-    work = step_work(model, batch_size=sizes[:, np.newaxis], context=context, tokens=tokens)
-    return step_parts_s(work, model, pair.efficiency)
+    """Seconds of a step by what takes them, (P, T) at P points and T numbers of tokens."""
+    work = step_work(model, batch_size=sizes[:, np.newaxis], context=held[:, np.newaxis], tokens=tokens)
+    return step_parts_s(work, model, efficiency)
 
 
 def _bound(seconds: dict[str, float]) -> dict[str, Any]:
@@ -279,11 +314,6 @@ def _largest(plan: Plan, context: int, *, with_draft: bool) -> int | None:
     gamma = int(plan.acceptance.gammas.max()) if with_draft else 0
     draft = plan.pair.draft if with_draft else None
     return int(largest_batch(plan.pair.target, draft=draft, context=context, gamma=gamma))
-
-
-def _fits(plan: Plan, batch_size: int, context: int) -> bool | None:
-    largest = _largest(plan, context, with_draft=True)
-    return None if largest is None else batch_size <= largest
 
 
 def _context(plan: Plan, context: int) -> dict[str, Any]:
@@ -305,10 +335,7 @@ def _context(plan: Plan, context: int) -> dict[str, Any]:
 
 def _answers(plan: Plan, context: int, sizes: IntArray) -> dict[str, Any]:
     acceptance = plan.acceptance.estimate
-    costs = plan.pair.source().costs(sizes, context, acceptance.gammas)
-    if acceptance.draft_count_distribution is not None:
-        each = [_verifying(costs.row(b), acceptance, size).t_verify_s for b, size in enumerate(sizes.tolist())]
-        costs = replace(costs, t_verify_s=np.stack(each))
+    costs = _mean_verifying(plan.pair.source().costs(sizes, context, acceptance.gammas), acceptance, sizes)
     values = speedups(costs, acceptance, batch_size=sizes)
     allowed = within_limits(round_times_s(costs, acceptance, batch_size=sizes), plan.max_itl_s)
     best = np.where(allowed, values, 0.0).max(axis=-1)

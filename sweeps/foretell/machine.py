@@ -15,7 +15,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from specgauge.configs.hardware import CalibrationEntry, CalibrationError, HardwareEntry, load_hardware, load_shape
+from specgauge.configs.hardware import (
+    CalibrationEntry,
+    CalibrationError,
+    DraftError,
+    HardwareEntry,
+    load_hardware,
+    load_shape,
+)
 from specgauge.model.costs import CostSource
 from specgauge.model.roofline.architecture import architecture_from_config
 from specgauge.model.roofline.costs import TimeErrors
@@ -59,6 +66,23 @@ class PlannedPair:
         return None if fitted is None else efficiency_of(fitted)
 
     @property
+    def draft_efficiency(self) -> Efficiency | None:
+        """The draft's own, None where its times take the target's numbers."""
+        fitted = self.entry.calibration
+        if fitted is None or fitted.draft is None:
+            return None
+        return replace(efficiency_of(fitted), launch_s=fitted.draft.launch_s, token_s=fitted.draft.token_s)
+
+    @property
+    def draft_error(self) -> DraftError | None:
+        """What to expect of this draft where drafts were fitted: that of its own shape, else of others."""
+        fitted = self.entry.calibration
+        if fitted is None or fitted.draft is None or self.draft is None:
+            return None
+        known = self.draft.architecture.name.lower() in fitted.draft.drafts
+        return fitted.draft.same_draft if known else fitted.draft.other_draft or fitted.draft.same_draft
+
+    @property
     def error(self) -> CalibrationError | None:
         """What to expect of this target: that of its own shape where it was calibrated, else of other shapes."""
         fitted = self.entry.calibration
@@ -74,7 +98,8 @@ class PlannedPair:
         error, fitted = self.error, self.entry.calibration
         if error is None or fitted is None:
             return None
-        draft = max(error.decode, error.verify) if fitted.draft_error is None else fitted.draft_error
+        known = fitted.draft_error if self.draft_error is None else self.draft_error.rms
+        draft = max(error.decode, error.verify) if known is None else known
         return TimeErrors(decode=error.decode, verify=error.verify, ratio=error.ratio, draft=draft)
 
     def source(self) -> CostSource:
@@ -82,7 +107,12 @@ class PlannedPair:
         fitted = self.entry.calibration
         overhead_s = None if fitted is None else fitted.t_overhead_s
         return cost_source(
-            "roofline", target=self.target, draft=self.draft, efficiency=self.efficiency, t_overhead_s=overhead_s
+            "roofline",
+            target=self.target,
+            draft=self.draft,
+            efficiency=self.efficiency,
+            draft_efficiency=self.draft_efficiency,
+            t_overhead_s=overhead_s,
         )
 
 
@@ -199,10 +229,11 @@ def _draft_shape(
         return "ngram", None, text
     if text.lower() == "eagle3":
         return "eagle3", eagle3_head(target), f"eagle3 head of {target_name}"
-    layers = re.fullmatch(r"\{?\s*layers\s*[:=]\s*(\d{1,5})\s*\}?", text, flags=re.ASCII)
+    layers = re.fullmatch(r"layers\s*[:=]\s*(\d{1,5})|\{\s*layers\s*[:=]\s*(\d{1,5})\s*\}", text, flags=re.ASCII)
     if layers:
-        return "layers", first_layers(target, int(layers[1])), f"first {int(layers[1])} layers of {target_name}"
-    return "model", load_shape(text), Path(text).name
+        count = int(layers[1] or layers[2])
+        return "layers", first_layers(target, count), f"first {count} layers of {target_name}"
+    return "model", load_shape(text, what="draft", kinds=("eagle3", "layers:8", "ngram")), Path(text).name
 
 
 def _dtype(text: str | None) -> str | None:

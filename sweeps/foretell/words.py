@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 PART_WORDS = {
@@ -23,10 +23,8 @@ def acceptance_words(document: Mapping[str, Any]) -> str:
     if given["source"] == "run":
         return f"recorded in {given['run']}, pair {given['pair']}, sampling {given['sampling']}"
     rates = ", ".join(f"{one['tokens_per_round']:.2f} at gamma {one['gamma']}" for one in given["by_gamma"])
-    far = [one["gamma"] for one in given["by_gamma"] if one["provenance"] in ("extrapolated", "assumed")]
-    beyond = f"; extrapolated from gamma {min(far)} on" if far else ""
     where = f" of {given['table']}" if "table" in given else ""
-    return f"tokens a round{where}, the bonus included: {rates}{beyond}"
+    return f"tokens a round{where}, the bonus included: {rates}"
 
 
 def context_sentence(one: Mapping[str, Any], document: Mapping[str, Any]) -> str:
@@ -60,6 +58,34 @@ def _room(one: Mapping[str, Any]) -> str:
     if one["largest_batch"] is None:
         return "The memory is not known."
     return f"Largest batch that fits: {one['largest_batch']}, {one['largest_batch_without_draft']} without the draft."
+
+
+def trust_words(document: Mapping[str, Any]) -> Iterator[str]:
+    """What the calibration rests on and covers, and what else to know."""
+    fitted = document["calibration"]
+    if fitted is not None:
+        outside = sum(point["calibrated"] is False for point in document["points"])
+        devices = " or ".join(map(str, fitted["tensor_parallel"]))
+        batch_sizes, contexts, tokens = (span_words(*fitted[name]) for name in ("batch_sizes", "contexts", "tokens"))
+        spans = f"{devices} devices, batch sizes {batch_sizes}, contexts {contexts}, {tokens} tokens a sequence"
+        beyond = f"; {outside} of {len(document['points'])} points lie outside, where its error is not known"
+        yield f"calibration: {fitted['source']}; {spans}{beyond if outside else ''}"
+        if document["draft"]["name"] is not None:
+            yield _draft_words(document["draft"]["name"], fitted)
+    yield from document["warnings"]
+
+
+def _draft_words(name: str, fitted: Mapping[str, Any]) -> str:
+    own, plain = fitted["draft"], fitted["draft_error"]
+    if own is not None:
+        other = "" if name.lower() in own["drafts"] else f", {name} not among them"
+        error = own["error"]
+        return (
+            f"drafts: fitted to {own['steps']} times of {', '.join(own['drafts'])}{other}; C(γ) held out by "
+            f"{error['held_out'].replace('_', ' ')} was off by {error['mean']:.1%} (mean), {error['worst']:.1%} (worst)"
+        )
+    known = "no draft was measured" if plain is None else f"C(γ) so predicted was off by {plain:.1%} (root mean square)"
+    return f"drafts: by the target's numbers; {known}"
 
 
 def span_words(first: int, last: int) -> str:

@@ -40,7 +40,7 @@ def read_speed_bench(paths: Sequence[Path], given: Given) -> Imported:
     """A run for each entry of each list.
 
     Raises:
-        ValueError: as `json_records`; rounds of no token; a mean that is not the histogram's.
+        ValueError: as `json_records`; steps of no token, fewer than the prefills, or a mean length under 1.
     """
     notes: list[WarningRow] = []
     records = [record for path in paths for record in json_records(path)]
@@ -49,6 +49,7 @@ def read_speed_bench(paths: Sequence[Path], given: Given) -> Imported:
 
 
 def _speed_run(record: Record, gamma: int | None, notes: list[WarningRow]) -> EngineRun:
+    _refuse_short(record)
     found = record.record(_HISTOGRAM)
     steps: dict[int, int] = {}
     for key in found.values:
@@ -79,6 +80,15 @@ def _speed_run(record: Record, gamma: int | None, notes: list[WarningRow]) -> En
         accepted_by_position=by_position(histogram, checked_gamma(gamma, record.where), found.where),
     )
     return EngineRun(source=record.where, gamma=gamma, counts=(counted,))
+
+
+def _refuse_short(record: Record) -> None:
+    """Refuse mean lengths under 1 (of requests, categories and all), which drafts without the bonus would have."""
+    for name in ("Average_AL", "Category_AL", *_REQUESTS):
+        inner = record.maybe_record(name) or Record(where=record.where, values={name: record.values.get(name)})
+        for key in inner.values:
+            if inner.has(key):
+                inner.acceptance_length(key, is_text=True)
 
 
 def _longest_note(where: str, gamma: int) -> WarningRow:

@@ -1,11 +1,15 @@
-"""AIPerf's records (profile_export.jsonl): a line a request, whichever engine served it. A file is a run.
+"""AIPerf's records (profile_export.jsonl), a line a request, and its sums over a run (profile_export_aiperf.json).
 
     "metrics": {"request_latency": {"value": …, "unit": "ms"}, "time_to_first_token": …, "output_sequence_length": …}
     "spec_decode_acceptance": {"acceptance_histogram": {"0": …}, "num_spec_steps": …, "num_accepted_draft_tokens": …}
 
-Warm-up, cancelled and failed requests are left out. A file without spec_decode_acceptance is taken as plain decoding,
-with a warning, unless --gamma 0 says so; beside a gamma above 0 it is refused. Omega is 1 + accepted / rounds: a
-client's count of tokens may be of another tokenizer.
+    "request_latency": {"unit": "ms", "avg": …, "count": …}, "total_spec_decode_steps": {"unit": "count", "avg": …}
+    "pooled_spec_decode_acceptance_histogram": {"0": …}
+
+A file is a run, whichever engine served it. Warm-up, cancelled and failed requests are left out. A file without
+acceptance is taken as plain decoding, with a warning, unless --gamma 0 says so; beside a gamma above 0 it is refused.
+Omega is 1 + accepted / rounds: a client's count of tokens may be of another tokenizer. Of the sums all requests of a
+run share one gamma: drafts over rounds, or --gamma; the records tell several apart.
 """
 
 from __future__ import annotations
@@ -14,36 +18,66 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from specgauge.sweeps.imports.engine_run import EngineRun, Given, Imported, located
+from specgauge.sweeps.imports.engine_run import (
+    Counted,
+    EngineRun,
+    Given,
+    Imported,
+    by_position,
+    checked_gamma,
+    located,
+)
 from specgauge.sweeps.imports.files import Record, json_records, record_of
-from specgauge.sweeps.imports.requests import Request, counts_of, decode_time_s, runs_of
+from specgauge.sweeps.imports.requests import (
+    Request,
+    check_histogram,
+    counts_of,
+    decode_time_s,
+    histogram_of,
+    runs_of,
+)
 from specgauge.sweeps.store.schema import WarningRow
 
 _ACCEPTANCE = "spec_decode_acceptance"
+_HISTOGRAM = "pooled_spec_decode_acceptance_histogram"
+_ROUNDS, _ACCEPTED, _DRAFTED = "total_spec_decode_steps", "total_accepted_draft_tokens", "total_draft_tokens"
+_LENGTH = "spec_decode_token_weighted_acceptance_length"
+_MEAN = "avg"
+_NEAR = 1e-3
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0, "seconds": 1.0}
 
 
-def is_records(head: str) -> bool:
-    """Whether a file begins as AIPerf's records do."""
-    return '"request_latency"' in head and '"metrics"' in head and '"metadata"' in head
+def is_aiperf(head: str) -> bool:
+    """Whether a file begins as AIPerf's records do, or as its sums over a run."""
+    is_records = '"request_latency"' in head and '"metrics"' in head and '"metadata"' in head
+    return is_records or f'"{_HISTOGRAM}"' in head or ('"request_latency"' in head and '"aiperf_version"' in head)
 
 
-def read_records(paths: Sequence[Path], given: Given) -> Imported:
-    """Runs from files of records; ValueError as `counts_of`, and for a file without a request that was served."""
+def read_aiperf(paths: Sequence[Path], given: Given) -> Imported:
+    """Runs from files of records or of sums.
+
+    Raises:
+        ValueError: as `json_records` and `counts_of`; a file without a request that was served; sums of a run that did
+            not end, that contradict each other, or with the acceptance of some of their requests alone.
+    """
     runs: list[EngineRun] = []
     notes: list[WarningRow] = []
     release = None
     for index, path in enumerate(paths):
-        records = [record for record in json_records(path) if _is_served(record)]
+        gamma = given.of("gamma", index, len(paths))
+        every = json_records(path)
+        if len(every) == 1 and _is_sums(every[0]):
+            runs.append(_sums_run(every[0], gamma, notes))
+            continue
+        records = [record for record in every if _is_served(record)]
         if not records:
             raise ValueError(
-                f"{path}: expected records of requests that were served, a line each (profile_export.jsonl; AIPerf's "
-                "sums over a run are not read), got none"
+                f"{path}: expected records of requests that were served, a line each (profile_export.jsonl), or sums "
+                "over them (profile_export_aiperf.json), got none"
             )
         _refuse_twice(path, records)
-        gamma = given.of("gamma", index, len(paths))
         if all(_acceptance(record) is None for record in records):
-            _note_plain(path, gamma, notes)
+            _note_plain(str(path), _ACCEPTANCE, gamma, notes)
         found = runs_of(str(path), [_request(record, gamma) for record in records])
         if len(found) > 1 and found[0].gamma == 0:
             # requests too short to have a round stand beside those that speculated
@@ -53,18 +87,15 @@ def read_records(paths: Sequence[Path], given: Given) -> Imported:
     return Imported(runs=located(runs, given), release=release, notes=tuple(notes))
 
 
-def _note_plain(path: Path, gamma: int | None, notes: list[WarningRow]) -> None:
-    """Records without acceptance: of plain decoding, or of a server that does not tell it."""
+def _note_plain(where: str, name: str, gamma: int | None, notes: list[WarningRow]) -> None:
+    """A file without acceptance: of plain decoding, or of a server that does not tell it."""
     if gamma:
-        raise ValueError(
-            f"{path}: expected {_ACCEPTANCE} in its records at gamma {gamma}, got none: have the server and AIPerf "
-            "record it"
-        )
+        raise ValueError(f"{where}: expected {name} at gamma {gamma}, got none: have the server and AIPerf record it")
     if gamma is None:
         notes.append(
             WarningRow(
                 code="gamma_derived",
-                message=f"{path}: γ is taken as 0 (plain decoding), since no record has {_ACCEPTANCE}",
+                message=f"{where}: γ is taken as 0 (plain decoding), since it has no {name}",
                 remedy="give --gamma 0 where that is so; a server that speculated must tell its acceptance",
             )
         )
@@ -88,11 +119,13 @@ def _is_served(record: Record) -> bool:
 
 def _acceptance(record: Record) -> Record | None:
     """Of a record, wherever its release puts it."""
-    for holder in (record, record.maybe_record("metrics"), record.maybe_record("metadata")):
-        if holder is not None and holder.has(_ACCEPTANCE):
+    holders = [one for one in (record, *map(record.maybe_record, ("metrics", "metadata"))) if one is not None]
+    for holder in holders:
+        if holder.has(_ACCEPTANCE):
             found = holder.record(_ACCEPTANCE)
             inner = found.maybe_record("value")
             return found if inner is None else inner
+    record.refuse_other_name(_ACCEPTANCE)
     return None
 
 
@@ -122,18 +155,103 @@ def _request(record: Record, gamma: int | None) -> Request:
     )
 
 
-def _value(metrics: Record, name: str) -> Record:
-    """A metric as a mapping of value and unit, whether or not its release wraps it."""
+def _value(metrics: Record, name: str, key: str = "value") -> Record:
+    """A metric as a mapping of value (or mean) and unit, whether or not its release wraps it."""
     value = metrics.required(name)
     where = f"{metrics.where}, {name}"
-    return metrics.record(name) if isinstance(value, dict) else record_of({"value": value}, where)
+    return metrics.record(name) if isinstance(value, dict) else record_of({key: value}, where)
 
 
-def _seconds(metrics: Record, name: str) -> float | None:
+def _seconds(metrics: Record, name: str, key: str = "value") -> float | None:
     if not metrics.has(name):
         return None
-    found = _value(metrics, name)
+    found = _value(metrics, name, key)
     unit = found.maybe_text("unit") or "ms"
     if unit not in _SECONDS:
         raise ValueError(f"{found.where}, unit: expected one of {', '.join(_SECONDS)}, got {unit!r}")
-    return found.number("value") * _SECONDS[unit]
+    return found.number(key) * _SECONDS[unit]
+
+
+def _is_sums(record: Record) -> bool:
+    names = (_HISTOGRAM, _ROUNDS, "aiperf_version", "request_latency")
+    return not record.has("metrics") and any(record.has(name) for name in names)
+
+
+def _sums_run(record: Record, gamma: int | None, notes: list[WarningRow]) -> EngineRun:
+    """The run that a file of sums is."""
+    if record.values.get("is_complete") is False:
+        why = record.maybe_text("incomplete_reason") or "no reason is told"
+        raise ValueError(f"{record.where}: expected a run that ended, got is_complete false: {why}")
+    counted = None
+    if record.has(_HISTOGRAM) or record.has(_ROUNDS):
+        gamma, counted = _pooled(record, gamma)
+    else:
+        _note_plain(record.where, _HISTOGRAM, gamma, notes)
+    latency_s = _seconds(record, "request_latency", _MEAN)
+    tokens, prompt = (
+        _value(record, name, _MEAN).number(_MEAN) if record.has(name) else None
+        for name in ("output_sequence_length", "input_sequence_length")
+    )
+    requests, duration_s = _requests(record), _seconds(record, "benchmark_duration", _MEAN)
+    decode_s = decode_time_s(record.where, latency_s, _seconds(record, "time_to_first_token", _MEAN))
+    rounds: float | None = None if counted is None else counted.rounds
+    if counted is None and requests and tokens is not None:
+        rounds = requests * (tokens - 1)
+    in_flight = requests * latency_s / duration_s if requests and latency_s and duration_s else None
+    return EngineRun(
+        source=record.where,
+        gamma=gamma or 0,
+        batch_size=None if in_flight is None else max(1, round(in_flight)),
+        is_mean_batch=in_flight is not None,
+        context=None if tokens is None or prompt is None else max(1, round(prompt + tokens / 2)),
+        t_round_s=requests * decode_s / rounds if requests and decode_s and rounds and rounds > 0 else None,
+        counts=() if counted is None else (counted,),
+    )
+
+
+def _requests(record: Record) -> int | None:
+    """How many requests the means are of; where acceptance is told, of each of them."""
+    latency, drafting = record.maybe_record("request_latency"), record.maybe_record("spec_decode_steps")
+    requests = None if latency is None else latency.maybe_whole("count", least=1)
+    if requests is None and record.has("request_count"):
+        requests = _value(record, "request_count", _MEAN).whole(_MEAN, least=1)
+    told = None if drafting is None else drafting.maybe_whole("count")
+    if None not in (requests, told) and requests != told:
+        raise ValueError(
+            f"{record.where}: expected the acceptance of all {requests} requests, got that of {told}: import the "
+            "records (profile_export.jsonl)"
+        )
+    return requests
+
+
+def _pooled(record: Record, gamma: int | None) -> tuple[int, Counted]:
+    """γ, and the rounds of all requests together."""
+    histogram = histogram_of(record, _HISTOGRAM)
+    rounds, accepted, drafted = (
+        _value(record, name, _MEAN).whole(_MEAN) if record.has(name) else None
+        for name in (_ROUNDS, _ACCEPTED, _DRAFTED)
+    )
+    rounds = sum(histogram) if rounds is None else rounds
+    accepted = sum(number * count for number, count in enumerate(histogram)) if accepted is None else accepted
+    check_histogram(record, _HISTOGRAM, histogram, steps=rounds, accepted=accepted)
+    if not rounds:
+        raise ValueError(f"{record.where}, {_HISTOGRAM}: expected rounds, got none")
+    if record.has(_LENGTH):
+        length = _value(record, _LENGTH, _MEAN).acceptance_length(_MEAN)
+        if abs(length / (1 + accepted / rounds) - 1) > _NEAR:
+            raise ValueError(
+                f"{record.where}, {_LENGTH}: expected 1 + {_ACCEPTED} / {_ROUNDS}, {1 + accepted / rounds:.4g}, got "
+                f"{length:.4g}"
+            )
+    if gamma is None:
+        if drafted is None:
+            raise ValueError(f"{record.where}: expected {_DRAFTED}, it is missing; give --gamma")
+        gamma = checked_gamma(drafted / rounds, f"{record.where}, {_DRAFTED} over {_ROUNDS}")
+    counted = Counted(
+        source=record.where,
+        rounds=rounds,
+        drafted=drafted,
+        accepted=accepted,
+        accepted_by_position=by_position(histogram, gamma, f"{record.where}, {_HISTOGRAM}"),
+    )
+    return gamma, counted

@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -50,10 +51,18 @@ class Record:
     def required(self, name: str) -> Any:
         """Its value; ValueError where there is none: what is missing, and what has a name like it."""
         if not self.has(name):
-            near = get_close_matches(name, [key for key in self.values if key != name], n=1)
-            got = f"got {near[0]!r}" if near else "it is missing"
+            near = self._near(name)
+            got = "it is missing" if near is None else f"got {near!r}"
             raise ValueError(f"{self.where}: expected the field {name!r}, {got}; other releases may write it otherwise")
         return self.values[name]
+
+    def refuse_other_name(self, name: str) -> None:
+        """Raise ValueError where it lacks a field that may be missing, but has one with a name like it."""
+        if name not in self.values and self._near(name) is not None:
+            self.required(name)
+
+    def _near(self, name: str) -> str | None:
+        return _nearest(name, tuple(key for key in self.values if key != name))
 
     def number(self, name: str, *, least: float = 0.0, is_text: bool = False) -> float:
         """A finite number of at least `least`; is_text: one written as text is one too."""
@@ -77,9 +86,9 @@ class Record:
             raise ValueError(f"{self.where}, {name}: expected a whole number, got {short(self.required(name))}")
         return int(value)
 
-    def acceptance_length(self, name: str) -> float:
+    def acceptance_length(self, name: str, *, is_text: bool = False) -> float:
         """Tokens a round: a number of at least 1, the bonus or replacement included."""
-        length = self.number(name)
+        length = self.number(name, is_text=is_text)
         if length < 1:
             raise ValueError(f"{self.where}, {name}: expected at least 1, the bonus included, got {length:g}")
         return length
@@ -114,6 +123,12 @@ class Record:
         """A text; None where there is none."""
         value = self.values.get(name)
         return value if isinstance(value, str) and value.strip() and value.isprintable() else None
+
+
+@lru_cache(maxsize=1024)
+def _nearest(name: str, keys: tuple[str, ...]) -> str | None:
+    """The key most like a name; cached, since the records of a file have the same keys."""
+    return next(iter(get_close_matches(name, keys, n=1)), None)
 
 
 def _number(text: str) -> float | None:

@@ -40,9 +40,9 @@ FORMATS: tuple[Format, ...] = (
     Format(
         name="aiperf",
         engine="aiperf",
-        about="records of AIPerf, profile_export.jsonl: a line a request, a file a run",
-        read=aiperf.read_records,
-        matches=aiperf.is_records,
+        about="records of AIPerf (profile_export.jsonl) or sums over them (profile_export_aiperf.json): a file a run",
+        read=aiperf.read_aiperf,
+        matches=aiperf.is_aiperf,
     ),
     Format(
         name="vllm-metrics",

@@ -17,9 +17,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from specgauge.configs.fields import LARGEST_GAMMA
+from specgauge.configs.prometheus import Between
 from specgauge.sweeps.imports.engine_run import Counted, EngineRun, Given, Imported, checked_gamma, located
 from specgauge.sweeps.imports.files import Record, json_records
-from specgauge.sweeps.imports.prometheus import Between, betweens_of
+from specgauge.sweeps.imports.prometheus import betweens_of
 from specgauge.sweeps.imports.requests import Request, runs_of
 from specgauge.sweeps.store.schema import WarningRow
 
@@ -175,6 +176,8 @@ def _derived_note(where: str, gamma: int, basis: str) -> WarningRow:
 def _request(timings: Record, gamma: int) -> Request:
     tokens, rounds = timings.whole("predicted_n", least=1), _rounds(timings)
     drafted, accepted = timings.maybe_whole("draft_n") or 0, timings.maybe_whole("draft_n_accepted") or 0
+    if drafted:
+        timings.required("draft_n_accepted")
     if accepted > drafted:
         raise ValueError(f"{timings.where}: expected at most draft_n = {drafted} accepted drafts, got {accepted}")
     counts: Mapping[int, Counted] = {}

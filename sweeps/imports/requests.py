@@ -89,7 +89,15 @@ def counts_of(record: Record, gamma: int | None, tokens: int | None = None) -> d
     histogram = histogram_of(record, "acceptance_histogram")
     accepted, drafted = record.whole("num_accepted_draft_tokens"), record.maybe_whole("num_draft_tokens")
     check_histogram(record, "acceptance_histogram", histogram, steps=steps, accepted=accepted)
-    by_step = [record.wholes(name) for name in ("per_step_drafted", "per_step_accepted") if record.has(name)]
+    if drafted is not None and accepted > drafted:
+        raise ValueError(
+            f"{record.where}: expected at most {drafted} accepted drafts, as many as drafted, got {accepted}"
+        )
+    by_step = [
+        _each_step(record, name, steps) for name in ("per_step_drafted", "per_step_accepted") if record.has(name)
+    ]
+    if record.has("per_step_accepted") and sum(by_step[-1]) != accepted:
+        raise ValueError(f"{record.where}, per_step_accepted: expected {accepted} in all, got {sum(by_step[-1])}")
     if len(by_step) == 2 and len({drafts for drafts in by_step[0] if drafts}) > 1:
         return _by_step(record, *by_step)
     if gamma is None:
@@ -111,13 +119,15 @@ def counts_of(record: Record, gamma: int | None, tokens: int | None = None) -> d
     }
 
 
+def _each_step(record: Record, name: str, steps: int) -> list[int]:
+    entries = record.wholes(name)
+    if len(entries) != steps:
+        raise ValueError(f"{record.where}, {name}: expected one for each of {steps} rounds, got {len(entries)}")
+    return entries
+
+
 def _by_step(record: Record, drafted: Sequence[int], accepted: Sequence[int]) -> dict[int, Counted]:
     """Of a γ that changes: the rounds of each; those without drafts were plain steps."""
-    if len(drafted) != len(accepted):
-        raise ValueError(
-            f"{record.where}: expected per_step_drafted and per_step_accepted of one length, got {len(drafted)} and "
-            f"{len(accepted)}"
-        )
     found = {}
     for gamma in sorted({drafts for drafts in drafted if drafts}):
         own = [passed for drafts, passed in zip(drafted, accepted, strict=True) if drafts == gamma]

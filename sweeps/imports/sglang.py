@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from specgauge.configs.prometheus import Between
 from specgauge.sweeps.imports.engine_run import (
     Counted,
     EngineRun,
@@ -24,7 +25,7 @@ from specgauge.sweeps.imports.engine_run import (
     located,
 )
 from specgauge.sweeps.imports.files import Record, json_records
-from specgauge.sweeps.imports.prometheus import Between, betweens_of
+from specgauge.sweeps.imports.prometheus import betweens_of
 from specgauge.sweeps.imports.requests import Request, check_histogram, decode_time_s, histogram_of, runs_of
 from specgauge.sweeps.store.schema import WarningRow
 
@@ -124,6 +125,8 @@ def _first(record: Record, names: Sequence[str]) -> str | None:
 
 def _request(info: Record, gamma: int | None) -> Request:
     tokens = info.whole("completion_tokens", least=1)
+    if not info.has("spec_verify_ct") and any(name.startswith("spec_") for name in info.values):
+        info.required("spec_verify_ct")  # without it a release that speculates would be taken as plain decoding
     rounds = info.maybe_whole("spec_verify_ct") or 0
     latency_s, first_s = info.maybe_number("e2e_latency"), info.maybe_number("time_to_first_token")
     return Request(

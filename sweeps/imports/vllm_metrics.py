@@ -14,8 +14,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from specgauge.configs.prometheus import Between
 from specgauge.sweeps.imports.engine_run import Counted, EngineRun, Given, Imported, checked_gamma, located
-from specgauge.sweeps.imports.prometheus import Between, betweens_of
+from specgauge.sweeps.imports.prometheus import betweens_of
 from specgauge.sweeps.store.schema import WarningRow
 
 _TOKENS = "vllm:generation_tokens"
@@ -44,7 +45,7 @@ def read_scrapes(paths: Sequence[Path], given: Given) -> Imported:
 def _run(between: Between, gamma: int | None, notes: list[WarningRow], *, is_sized: bool) -> EngineRun:
     latency = next((name for name in _LATENCIES if between.has(f"{name}_count")), None)
     if latency is None:
-        raise ValueError(f"{between.after.path}: expected {_LATENCIES[0]}, it is missing: another release of vLLM?")
+        raise ValueError(f"{between.after.where}: expected {_LATENCIES[0]}, it is missing: another release of vLLM?")
     rounds = between.whole(f"{latency}_count")
     if not rounds:
         raise ValueError(f"{between.where}: expected rounds after the first token of requests, got none")

@@ -48,6 +48,7 @@ def _releases(records: Sequence[Record]) -> Iterator[str]:
 def _request(record: Record, gamma: int | None) -> Request:
     usage, metrics = record.record("usage"), record.record("metrics")
     tokens = usage.whole("completion_tokens", least=1)
+    metrics.refuse_other_name("speculative_decoding")
     speculative = metrics.maybe_record("speculative_decoding")
     milliseconds = metrics.maybe_number("generation_time_ms")
     return Request(

@@ -51,6 +51,8 @@ class Recording:
         self._session, self._config, self._pair = session, session.config, session.pair
         self._texts: dict[str, dict[Numbers, Text]] = {}
         self._encoded: list[list[int]] = []
+        self._text_s: float | None = None
+        """Seconds that a text took; None before one is recorded."""
 
     def record(self, loaded: LoadedPair) -> None:
         """All of a pair in memory at once."""
@@ -183,6 +185,8 @@ class Recording:
     def _is_left_out(self, sampling: SamplingConfig, until: Deadline) -> bool:
         """Whether the seconds are spent before anything of a sampling setting is begun."""
         is_left_out = self._session.leaves_out(f"acceptance under {sampling.name}", until)
+        if is_left_out:
+            self._should_take(_texts_in(list(self._groups(sampling))))
         if is_left_out and not self._path(sampling).exists():
             self._session.outcome.acceptance_reasons[sampling.name] = OUT_OF_TIME
         return is_left_out
@@ -214,7 +218,7 @@ class Recording:
         groups = list(self._groups(sampling))
         self._session.stage(f"acceptance, {self._pair.name}, {sampling.name}", _texts_in(groups))
         frames: list[pd.DataFrame] = []
-        longest_s, left = 0.0, len(groups)
+        longest_s, left, began_s = 0.0, len(groups), until.now_s
         for group in groups:
             if frames and not until.holds(longest_s):
                 break
@@ -225,7 +229,9 @@ class Recording:
                 frames.append(self._measured(measure, sampling, texts, partial(half, 1.0)))
                 self._session.progress.advance(len(batch))
             longest_s, left = max(longest_s, until.now_s - started_s), left - 1
-        self._keep(sampling, frames, left_out=_texts_in(groups[len(groups) - left :]))
+        done, left_out = (_texts_in(some) for some in (groups[: len(groups) - left], groups[len(groups) - left :]))
+        self._text_s = (until.now_s - began_s) / done if done else self._text_s
+        self._keep(sampling, frames, left_out=left_out)
 
     def _halves(self, texts: int) -> Callable[[float, float], None]:
         """Tells how far a batch is: the share written, then how many of its texts have been passed over."""
@@ -300,8 +306,13 @@ class Recording:
             )
         add_acceptance(path, frames, left_out=left_out)
         if left_out:
+            self._should_take(left_out)
             every = len(self._encoded) * self._config.workload.repetitions
             self._session.outcome.left_out.append(f"{left_out} of {every} texts under {sampling.name}")
+
+    def _should_take(self, texts: int) -> None:
+        """Say how long so many texts should take that were left out."""
+        self._session.should_take("acceptance", None if self._text_s is None else texts * self._text_s)
 
     def _follow(self, loaded: LoadedPair, sampling: SamplingConfig, setting: Setting) -> None:
         from specgauge.bench.acceptance.rollouts import measure_rollouts

@@ -9,20 +9,38 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from specgauge.configs.schema import PrecisionConfig
     from specgauge.sweeps.plan import Cell
 
-RUN_SECONDS = "limits.run_seconds"
 ACCEPTANCE_SHARE = 0.3
 """Of the seconds left when acceptance begins; the others are for timing and decoding end to end."""
 WRITING_SHARE = 0.5
 """Of those, where all texts are written before the first is passed over."""
 TIMING_SHARE = 0.4
 """Of the seconds left when timing begins; the others are for decoding end to end."""
+
+
+def needed_s(left_out_s: Mapping[str, float | None], *, timing_share: float) -> float | None:
+    """Seconds of a pair's share in which all that was left out fits, each stage in what it may take; None if unknown.
+
+    left_out_s: what was left out should take, by stage: `loading` before all others, `acceptance`, `timing` and
+    `decoding`; None where nothing tells.
+    timing_share: what timing may take of the seconds left when it begins.
+    """
+    known = {stage: seconds for stage, seconds in left_out_s.items() if seconds is not None}
+    if len(known) < len(left_out_s):
+        return None
+    acceptance_s, timing_s = known.get("acceptance", 0.0), known.get("timing", 0.0)
+    stages_s = (
+        acceptance_s / ACCEPTANCE_SHARE,
+        acceptance_s + timing_s / timing_share,
+        acceptance_s + timing_s + known.get("decoding", 0.0),
+    )
+    return known.get("loading", 0.0) + max(stages_s)
 
 
 class Deadline:
@@ -64,22 +82,30 @@ class Deadline:
 
 
 class BlockPace:
-    """What the next block of a cell should take: as its last one, else as the slowest of others did for their work."""
+    """What the next block of a cell should take: at the pace of its last one, else of the slowest of other cells.
+
+    The work of a block, where it is given, is what it should take by what is known before: a block of twice the work of
+    the last one should take twice as long.
+    """
 
     def __init__(self) -> None:
-        self._last_s: dict[Hashable, float] = {}
+        self._last: dict[Hashable, tuple[float, float]] = {}
+        """Seconds and work of a cell's last block, work 0 where it is not known."""
         self._slowest = 0.0
-        """Seconds of a cell's first block for each second that its work should take."""
+        """Seconds of a cell's first block for each second of its work."""
 
     def took(self, cell: Hashable, seconds: float, work_s: float | None = None) -> None:
-        """A block of a cell took so long; `work_s` is how long plain decoding would, where that is known."""
-        if cell not in self._last_s and work_s:
+        """A block of a cell took so long."""
+        if cell not in self._last and work_s:
             self._slowest = max(self._slowest, seconds / work_s)
-        self._last_s[cell] = seconds
+        self._last[cell] = seconds, work_s or 0.0
 
     def expected_s(self, cell: Hashable, work_s: float | None = None) -> float:
         """Seconds of the next one; 0 where nothing tells."""
-        return self._last_s.get(cell, self._slowest * (work_s or 0.0))
+        if cell not in self._last:
+            return self._slowest * (work_s or 0.0)
+        last_s, last_work_s = self._last[cell]
+        return last_s * work_s / last_work_s if work_s and last_work_s else last_s
 
 
 def timing_left_s(precision: PrecisionConfig, cells: Sequence[Cell], spent_s: Callable[[Cell], float]) -> float:

@@ -10,6 +10,7 @@ statuses in the journal; the rest is measured all the same.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from contextlib import nullcontext, suppress
 from functools import partial
@@ -17,13 +18,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specgauge.configs.pairs import LayersDraft, ModelConfig
+from specgauge.model.arms import PREFILL_BLOCKS, is_prefill
+from specgauge.model.stats.medians import worst_half_width
 from specgauge.sweeps.analysis.predictions import recommended_gammas
+from specgauge.sweeps.analysis.timings import collect_timings
 from specgauge.sweeps.plan import chains, reach, settings_of
 from specgauge.sweeps.run.acceptance import Recording
-from specgauge.sweeps.run.budget import TIMING_SHARE, timing_left_s
+from specgauge.sweeps.run.budget import TIMING_SHARE, needed_s, timing_left_s
 from specgauge.sweeps.run.progress import Limits
 from specgauge.sweeps.run.session import ALL_TOO_LARGE, Session
-from specgauge.sweeps.run.timing import BlockLog, OutOfTimeError, search_objectives
+from specgauge.sweeps.run.timing import TIMING_BLOCKS, BlockLog, OutOfTimeError, search_objectives
 from specgauge.sweeps.run.validation import Validation
 from specgauge.sweeps.store.outcomes import ALL_MISSING, OUT_OF_TIME, PairOutcome
 from specgauge.sweeps.store.rundir import ENVIRONMENT, Run, read_environment
@@ -31,6 +35,7 @@ from specgauge.sweeps.store.rundir import ENVIRONMENT, Run, read_environment
 if TYPE_CHECKING:
     from specgauge.bench.models.pair import LoadedPair
     from specgauge.bench.timing.blocks import TimingCell
+    from specgauge.configs.schema import Config
 
 
 class PairRun:
@@ -55,7 +60,14 @@ class PairRun:
         except ValueError as error:
             outcome.bad_input = str(error)
         self.session.note(*self.session.prompts.notes)
+        if outcome.left_out and "loading" in self.session.left_out_s:
+            outcome.needed_s = needed_s(self.session.left_out_s, timing_share=self._timing_share)
         return outcome
+
+    @property
+    def _timing_share(self) -> float:
+        """Of the seconds left when timing begins, what it may take."""
+        return 1.0 if self.config.validation is None else TIMING_SHARE
 
     def _measure(self) -> None:
         from specgauge.bench.models.pair import pair_in_mode, refuse_mode_of
@@ -75,6 +87,7 @@ class PairRun:
             if validation is not None:
                 validation.check(loaded)
             eager = pair_in_mode(loaded, "eager")
+            self.session.loaded()
             self._compare_with_generate(eager)
             if not is_sequential:
                 self.recording.record(eager)
@@ -161,7 +174,7 @@ class PairRun:
     def _time(self, loaded: LoadedPair) -> None:
         """The timing of every cell: all γ, or where they are searched for those that can still change the answer."""
         cells, precision, stage = self.session.fitting, self.config.precision, f"timing {self.pair.name}"
-        self.log.until = self.session.deadline.share(1.0 if self.config.validation is None else TIMING_SHARE)
+        self.log.until = self.session.deadline.share(self._timing_share)
         self.session.mark.stage(stage)
         limits = Limits(
             work_s=timing_left_s(precision, cells, lambda cell: sum(block.device_s for block in self.log.of(cell))),
@@ -169,10 +182,38 @@ class PairRun:
             is_fewest=not self.config.grid.is_searched,
         )
         total = len(cells) * len(self.session.arms) * precision.min_blocks
-        self.progress.start(stage, total, done=sum(len(self.log.of(cell)) for cell in cells), limits=limits)
+        done, began_s = sum(len(self.log.of(cell)) for cell in cells), self.session.deadline.now_s
+        self.progress.start(stage, total, done=done, limits=limits)
         failure = self.session.guard(partial(self._time_cells, loaded))
         if failure is not None:
             self.log.give_up(cells, *failure)
+        if TIMING_BLOCKS in self.session.outcome.left_out:
+            taken = sum(len(self.log.of(cell)) for cell in cells) - done
+            pace_s = (self.session.deadline.now_s - began_s) / taken if taken else None
+            self.session.should_take("timing", None if pace_s is None else self._left_to_time_s(pace_s))
+
+    def _left_to_time_s(self, pace_s: float) -> float:
+        """What arms lack at `pace_s` seconds a block: the least number, and as far as the limits of the timing allow
+        as many as narrow their intervals, whose width falls as 1 / sqrt(blocks).
+        """
+        precision, journal = self.config.precision, self.session.run.journal
+        least = more = 0
+        for cell in collect_timings(self.session.fitting, self.config.grid.gamma, journal.latest.values()):
+            for arm in cell.arms.values():
+                blocks, wanted = len(arm.blocks), 0
+                if self.config.grid.is_searched and not blocks:
+                    continue  # a search leaves most out
+                if blocks >= precision.min_blocks and not is_prefill(arm.arm):  # fewer tell no width
+                    width = worst_half_width(arm.samples_s, precision.confidence, round_s=cell.held_against_s(arm.arm))
+                    most = precision.max_blocks
+                    by_width = blocks * (width / precision.relative_ci) ** 2
+                    wanted = most if by_width >= most else math.ceil(by_width)
+                fewest = min(precision.min_blocks, PREFILL_BLOCKS if is_prefill(arm.arm) else precision.min_blocks)
+                least += max(0, fewest - blocks)
+                more += max(0, wanted - max(blocks, precision.min_blocks))
+        cells = self.session.fitting
+        left_s = timing_left_s(precision, cells, lambda cell: sum(block.device_s for block in self.log.of(cell)))
+        return pace_s * least + min(pace_s * more, max(0.0, left_s - pace_s * least))
 
     def _time_cells(self, loaded: LoadedPair) -> None:
         from specgauge.bench.timing.cell_timer import measure_cells
@@ -206,6 +247,28 @@ class PairRun:
             if questions:
                 asked = [cell for cell in cells if cell.cell_id in questions]
                 measure_adaptively(loaded, asked, questions=questions, **options)
+
+
+def measure_pair(session: Session) -> PairOutcome:
+    """Measure what is missing of a pair: its models, loaded here, or its servers.
+
+    Raises:
+        StorageError: the disk refused a write.
+    """
+    if session.pair.engines:
+        from specgauge.sweeps.served.measure import ServedPair
+
+        return ServedPair(session).measure()
+    return PairRun(session).measure()
+
+
+def environment_of(run: Path, config: Config) -> Mapping[str, Any]:
+    """The environment that a run is measured in; ValueError as `prepare_machine`."""
+    if config.is_served:
+        from specgauge.sweeps.served.environment import served_environment
+
+        return served_environment(config)
+    return prepare_machine(run, config.threads)
 
 
 def prepare_machine(run: Path, threads: int | None) -> Mapping[str, Any]:

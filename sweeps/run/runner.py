@@ -18,21 +18,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from specgauge.exits import BAD_INPUT, DONE, FAILED, debug_by_environment
+from specgauge.sweeps.analysis.left_out import RUN_SECONDS
 from specgauge.sweeps.analysis.predictions import predict_run
 from specgauge.sweeps.answer_table import print_answer
 from specgauge.sweeps.estimate import check_contexts
 from specgauge.sweeps.model_sizes import read_sizes
 from specgauge.sweeps.plan import planned_pairs
 from specgauge.sweeps.recommend import recommend
-from specgauge.sweeps.run.budget import RUN_SECONDS, Deadline
-from specgauge.sweeps.run.pair import PairRun, prepare_machine
+from specgauge.sweeps.run.budget import Deadline
+from specgauge.sweeps.run.pair import environment_of, measure_pair
 from specgauge.sweeps.run.progress import progress_to
 from specgauge.sweeps.run.session import Session, warning_of
 from specgauge.sweeps.run.worker import measure_apart
 from specgauge.sweeps.store.derived import doubts
 from specgauge.sweeps.store.outcomes import ALL_MISSING, PairOutcome, keep_outcomes
 from specgauge.sweeps.store.rundir import CELLS, ENVIRONMENT, Run
-from specgauge.sweeps.store.writer import OpenRun, has_results
+from specgauge.sweeps.store.writer import Before, OpenRun, has_results
 
 if TYPE_CHECKING:
     from specgauge.bench.notes import Note
@@ -56,7 +57,8 @@ def run(
     own, so that none takes the others along when it dies.
 
     Raises:
-        ValueError: bad input that leaves nothing to predict from: the directory, the prompts, every pair.
+        ValueError: bad input that leaves nothing to predict from: the directory, the prompts, every pair. Where nothing
+            was begun the directory is as it was.
         StorageError: the disk refused a write; what was measured before is kept.
         ChildProcessError: no process of a pair lived long enough to say which machine this is.
         ModuleNotFoundError: measuring needs a package that is not installed.
@@ -67,20 +69,20 @@ def run(
     if not fresh:
         tell_altered(out, partial(print, file=sys.stderr, flush=True))
     deadline = Deadline(config.limits.run_seconds)
-    sizes = read_sizes(config)
-    check_contexts(config, sizes)
+    sizes = {} if config.is_served else read_sizes(config)
+    if not config.is_served:
+        check_contexts(config, sizes)
     notes: list[Note] = []
     prompts = read_prompts(config.workload, notes.append, seed=config.seed)
+    before = Before.of(out)
     outcomes = _measure_apart(config, out, fresh, deadline, notes) if apart else None
     with progress_to(sys.stderr) as shown:
         if outcomes is None:
             with OpenRun(out, config, fresh=fresh) as opened:
-                opened.check_environment(prepare_machine(out, config.threads))
+                opened.check_environment(environment_of(out, config))
                 pairs = planned_pairs(config)
                 outcomes = {
-                    pair.name: _with_notes(
-                        PairRun(Session(opened, pair, prompts, shown, deadline=own)).measure(), notes
-                    )
+                    pair.name: _with_notes(measure_pair(Session(opened, pair, prompts, shown, deadline=own)), notes)
                     for pair, own in zip(pairs, deadline.shares(len(pairs)), strict=True)
                 }
                 keep_outcomes(out, outcomes)
@@ -89,6 +91,8 @@ def run(
         problems = [outcome.bad_input for outcome in outcomes.values() if outcome.bad_input is not None]
         made = Run.open(out)
         if problems and not has_results(out):
+            if not any(one.refused_texts for one in outcomes.values()):  # else it is kept why they are of no use
+                before.restore()
             raise ValueError("; ".join(problems))
         shown.start("predicting", total=1)
         pages = Pages(out, shown.say)
@@ -158,7 +162,7 @@ def _measure_apart(
     config: Config, out: Path, fresh: bool, deadline: Deadline, notes: Sequence[Note]
 ) -> dict[str, PairOutcome]:
     """Measure every pair in a process of its own, one after the other; what is known of them is kept at once."""
-    for package in ("torch", "transformers"):
+    for package in ("httpx",) if config.is_served else ("torch", "transformers"):
         if find_spec(package) is None:
             raise ModuleNotFoundError(f"No module named {package!r}", name=package)
     OpenRun(out, config, fresh=fresh).close()

@@ -100,6 +100,10 @@ class PairPrompts:
         first = lengths.index(context) * count if context in lengths else 0
         return list(range(first, first + count)), prompts_of_length(self._as_written, context)
 
+    def category_of(self, number: int) -> str | None:
+        """The category of a prompt, by its number; None where it has none."""
+        return self.prompts[number % len(self.prompts)].category if self.prompts else None
+
     def _keep(self, encoded: Sequence[Sequence[int]]) -> None:
         """Write text and token ids, one strict-JSON line a prompt; other pairs' lines stay."""
         kept = prompt_rows(self.run.path)
@@ -143,6 +147,9 @@ class Session:
         self.before = read_outcomes(run.path).get(pair.name, PairOutcome())
         """What the last run found."""
         self._too_large: set[str] = set()
+        self._opened_s = self.deadline.now_s
+        self.left_out_s: dict[str, float | None] = {}
+        """What was left out should take, by stage: loading, acceptance, timing, decoding; None where nothing tells."""
 
     @cached_property
     def cpu_dtype(self) -> dict[str, Any]:
@@ -207,6 +214,15 @@ class Session:
             if reason is not None:
                 self._too_large.add(cell.id)
                 yield cell, reason
+
+    def loaded(self) -> None:
+        """Say that what comes before all measuring is done: the next run takes as long for it."""
+        self.left_out_s["loading"] = self.deadline.now_s - self._opened_s
+
+    def should_take(self, stage: str, seconds: float | None) -> None:
+        """Say how long what a stage left out should take; None where nothing tells."""
+        before = self.left_out_s.get(stage, 0.0)
+        self.left_out_s[stage] = None if before is None or seconds is None else before + seconds
 
     def leaves_out(self, what: str, stage: Deadline | None = None, *, takes_s: float = 0.0) -> bool:
         """Whether something is not begun, since the seconds of the pair or its stage do not hold it; the outcome says.

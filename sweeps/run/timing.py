@@ -22,6 +22,8 @@ from specgauge.sweeps.store.schema import SETTLED, JournalLine
 if TYPE_CHECKING:
     from specgauge.bench.timing.blocks import BlockRecord, Status
 
+TIMING_BLOCKS = "blocks of timing"
+"""As what was left out is told."""
 REPLICATES = 200
 """Draws of prompts that say which γ others could make best."""
 
@@ -68,7 +70,7 @@ class BlockLog:
         if self._running is not None:
             cell, since_s = self._running
             self._pace.took(cell, now_s - since_s)
-        if self._session.leaves_out("blocks of timing", self.until, takes_s=self._pace.expected_s(cell_id)):
+        if self._session.leaves_out(TIMING_BLOCKS, self.until, takes_s=self._pace.expected_s(cell_id)):
             raise OutOfTimeError("no further block may begin")
         self._running = (cell_id, now_s)
         self.begin_arm(cell_id, arm, block)

@@ -11,250 +11,50 @@ A block is not begun where the seconds of the pair, or those of `validate`, shou
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import partial
-from itertools import product, zip_longest
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from specgauge.configs.fields import LARGEST_REPETITIONS
 from specgauge.configs.schema import check_context
-from specgauge.model.arms import DIFFERS, GENERATE, OF_PLAIN, Arm, adaptive_arm, end_to_end_arms
-from specgauge.model.policies.tuning import MAKERS, UNTUNED
-from specgauge.model.replay.replay import TUNING_REPLICATES
-from specgauge.model.replay.rounds import ReplayBatches
+from specgauge.model.arms import DIFFERS, GENERATE, adaptive_arm
 from specgauge.model.sampling import chain_name
-from specgauge.sweeps.analysis.replay_inputs import replay_costs, replayed_texts
-from specgauge.sweeps.analysis.settings import cells_of, run_settings
-from specgauge.sweeps.analysis.timings import collect_timings
-from specgauge.sweeps.analysis.warnings import VALIDATION_SECONDS
-from specgauge.sweeps.plan import decoded_points, decoded_tokens, plan_cells, settings_of
+from specgauge.model.settings import Setting
+from specgauge.sweeps.analysis.left_out import NEIGHBOURS, VALIDATION_SECONDS
+from specgauge.sweeps.analysis.settings import RunSetting, run_settings
+from specgauge.sweeps.plan import decoded_points, decoded_tokens, settings_of
 from specgauge.sweeps.run.budget import BlockPace, Deadline
+from specgauge.sweeps.run.decoded_cells import (
+    FEWEST_BLOCKS,
+    Batch,
+    ValidationCell,
+    batches,
+    spread_by_acceptance,
+    validation_cells,
+    within_seconds,
+)
+from specgauge.sweeps.run.policy_tuner import PolicyTuner
 from specgauge.sweeps.run.progress import Limits
 from specgauge.sweeps.run.session import Session
 from specgauge.sweeps.store.rundir import Run
-from specgauge.sweeps.store.schema import DecodedKey, TunedCell, TunedHalf, WarningRow
-from specgauge.sweeps.store.tables import DecodedLog, half_of, keep_tuned, read_decoded, read_tuned
+from specgauge.sweeps.store.schema import DecodedKey, TunedCell, WarningRow
+from specgauge.sweeps.store.tables import DecodedLog, half_of, read_decoded
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from specgauge.bench.end_to_end.arm_runs import Request, Round
     from specgauge.bench.end_to_end.end_to_end import EndToEnd
-    from specgauge.bench.end_to_end.host_costs import HostCosts
     from specgauge.bench.models.pair import LoadedPair
-    from specgauge.configs.schema import Config, SamplingConfig, ValidateConfig
+    from specgauge.configs.schema import ValidateConfig
     from specgauge.model.policies.policy import GammaPolicy
 
 DECODING_SHARE = 0.8
 """Of a block's time; the rest of it its texts are teacher-forced."""
 RETAKEN_SHARE = 1 / 3
 """Of the seconds of a cell, what decoding disturbed blocks again may take."""
-NO_COSTS = "it is tuned on the costs of a round, and no round was timed here"
-FEW_PROMPTS = "it is tuned on other prompts than it decodes: record acceptance of at least two"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Batch:
-    """One block's prompts; lists by row."""
-
-    repetition: int
-    rows: list[list[int]]
-    """Token ids."""
-    prompts: list[int]
-    repetitions: list[int]
-    """A prompt met again in the block is another repetition of it."""
-    drawn_as: list[int]
-    """Numbers that the random numbers follow from: a prompt met again has another one."""
-    half: int = 0
-    """Which half all its prompts belong to."""
-
-    def record(self, found: Request | Round) -> dict[str, Any]:
-        """As it is kept: under the prompt's own number."""
-        return asdict(found) | {"prompt": self.prompts[found.row], "repetition": self.repetitions[found.row]}
-
-
-def batches(
-    numbers: Sequence[int], rows: Sequence[list[int]], half_of_row: Sequence[int], *, batch_size: int, repetitions: int
-) -> list[Batch]:
-    """The batches in which prompts are decoded, block by block.
-
-    Every prompt is in one batch of each repetition; more repetitions add batches and leave the earlier ones as they
-    are. The last batch of a repetition goes round to the first prompts, which are then repetitions of their own, with
-    other random numbers. Prompts of two halves never share a batch; the batches of the halves are interleaved.
-
-    numbers, rows: every prompt's number and token ids; the first are decoded, as many as `half_of_row` (0 or 1) names.
-    """
-    limit, beyond = len(half_of_row), max(numbers) + 1
-    halves = [[i for i in range(limit) if half_of_row[i] == half] for half in (0, 1)]
-
-    def batch(repetition: int, half: int, first: int) -> Batch:
-        own = halves[half]
-        taken = [(own[i % len(own)], i // len(own), i) for i in range(first, first + batch_size)]
-        again_as = beyond + half * (limit + batch_size)
-        return Batch(
-            repetition=repetition,
-            rows=[rows[index] for index, _, _ in taken],
-            prompts=[numbers[index] for index, _, _ in taken],
-            repetitions=[repetition + times * LARGEST_REPETITIONS for _, times, _ in taken],
-            drawn_as=[again_as + i if times else numbers[index] for index, times, i in taken],
-            half=half,
-        )
-
-    firsts = [[(half, first) for first in range(0, len(own), batch_size)] for half, own in enumerate(halves)]
-    interleaved = [one for beside in zip_longest(*firsts) for one in beside if one is not None]
-    return [batch(repetition, half, first) for repetition in range(repetitions) for half, first in interleaved]
-
-
-@dataclass(frozen=True, kw_only=True)
-class ValidationCell:
-    """One cell to decode."""
-
-    key: DecodedKey
-    sampling: SamplingConfig
-    gammas: tuple[int, ...]
-
-    @property
-    def point(self) -> tuple[int, int]:
-        """Batch size and context."""
-        return self.key.batch_size, self.key.start_context
-
-    @property
-    def label(self) -> str:
-        """Its sampling setting and where it is."""
-        return f"{self.key.sampling}, batch size {self.key.batch_size}, context {self.key.start_context}"
-
-
-def neighbours(gamma: int, grid: Sequence[int]) -> tuple[int, ...]:
-    """A γ of the grid and the γ beside it, three in all where the grid has as many."""
-    first = max(0, min(list(grid).index(gamma) - 1, len(grid) - 3))
-    return tuple(grid[first : first + 3])
-
-
-def validation_cells(
-    config: Config, pair: str, recommended: Mapping[DecodedKey, int | None]
-) -> tuple[list[ValidationCell], dict[str, str]]:
-    """The cells of a pair with the γ of each, and why others have none, by their labels.
-
-    Each is decoded under the first draft sampling and acceptance rule.
-
-    recommended: the γ that measured costs and acceptance recommend in each cell, where they are known.
-    """
-    cells, reasons = [], {}
-    assert config.validation is not None
-    for sampling, point in product(config.sampling, decoded_points(config, pair)):
-        key = DecodedKey(
-            pair=pair,
-            mode=point.mode,
-            sampling=sampling.name,
-            draft_sampling=config.draft_sampling[0],
-            acceptance_rule=config.acceptance_rule[0],
-            batch_size=point.batch_size,
-            start_context=point.context,
-        )
-        gammas = config.validation.gamma
-        if gammas == "recommended":
-            gamma = recommended.get(key)
-            gammas = () if gamma is None else neighbours(gamma, config.grid.gamma)
-        cell = ValidationCell(key=key, sampling=sampling, gammas=tuple(gammas))
-        if cell.gammas:
-            cells.append(cell)
-        else:
-            reasons[cell.label] = "nothing is recommended there, since its costs or its acceptance are not known"
-    return cells, reasons
-
-
-class PolicyTuner:
-    """The adaptive policies of a pair, tuned once a cell on what the run recorded.
-
-    Schedules need no text and run wherever anything is decoded. All others are tuned on recorded acceptance, the
-    draft's signals and the cell's costs; where one of these is missing they are left out, with the reason.
-    """
-
-    def __init__(self, run: Run, pair: str, names: Sequence[str], prompts: int) -> None:
-        """Read what the run has of the pair, to tune the policies `names`; `prompts` is how many the workload has.
-
-        Raises:
-            ValueError: a file of the run is damaged.
-        """
-        self.run, self.names, self.prompts = run, names, prompts
-        cells = [cell for cell in plan_cells(run.config) if cell.pair == pair]
-        timed = collect_timings(cells, run.config.grid.gamma, run.journal())
-        self.points = {
-            setting.decoded_key(cell.cell): (setting, cell)
-            for setting in run_settings(run, {}, pairs=[pair])
-            for cell in cells_of(setting, timed)
-        }
-
-    def gamma_max(self, key: DecodedKey) -> int:
-        """The most drafts that a policy may ask for: the largest γ whose round was timed, or that of the grid."""
-        point = self.points.get(key)
-        costs = None if point is None else replay_costs(point[1], None)
-        return max(self.run.config.grid.gamma) if costs is None else costs.gamma_max
-
-    def tuned(self, key: DecodedKey, host_costs: Callable[[int], HostCosts]) -> TunedCell:
-        """The policies of a cell for both halves of the prompts, kept ones or tuned and kept now.
-
-        host_costs: measures them at the most drafts of a round.
-
-        Raises:
-            ValueError: what they are tuned on is damaged.
-            StorageError: the disk refused to keep them.
-        """
-        kept = read_tuned(self.run.path).get(key)
-        if kept is not None:
-            return kept
-        gamma_max, needy = self.gamma_max(key), [name for name in self.names if name not in UNTUNED]
-        costs = host_costs(gamma_max)
-        found = self._tunings(key, costs) if needy else ""
-
-        def half(of: int) -> TunedHalf:
-            tuning = None if isinstance(found, str) else found[of]
-            policies = {name: UNTUNED[name](gamma_max) for name in self.names if name in UNTUNED}
-            if tuning is not None:
-                policies |= {name: MAKERS[name](tuning) for name in needy}
-            return TunedHalf(
-                tuned_on=() if tuning is None else tuple(np.unique(tuning.texts.prompts).tolist()),
-                policies={name: policies[name] for name in self.names if name in policies},
-            )
-
-        tuned = TunedCell(
-            key=key,
-            prompts=self.prompts,
-            gamma_max=gamma_max,
-            t_overhead_s=costs.t_overhead_s,
-            t_early_stop_check_s=costs.t_early_stop_check_s,
-            halves=(half(0), half(1)),
-            left_out=dict.fromkeys(needy, found) if isinstance(found, str) else {},
-        )
-        keep_tuned(self.run.path, tuned)
-        return tuned
-
-    def _tunings(self, key: DecodedKey, host_costs: HostCosts) -> tuple[ReplayBatches, ReplayBatches] | str:
-        """What to tune the policies of even and of odd prompts on, which is the other half; or why there is nothing."""
-        if key not in self.points:
-            return NO_COSTS
-        setting, cell = self.points[key]
-        if setting.texts is None:
-            return setting.reason
-        costs = replay_costs(cell, host_costs.t_overhead_s, host_costs.t_early_stop_check_s)
-        if costs is None:
-            return NO_COSTS
-        texts = replayed_texts(self.run, setting, context=key.start_context, gamma_max=costs.gamma_max)
-        numbers = np.unique(texts.prompts)
-        halves = np.array([half_of(number, self.prompts) for number in numbers.tolist()])
-        if len(set(halves.tolist())) < 2:
-            return FEW_PROMPTS
-        seed = self.run.config.seed
-        even, odd = (
-            ReplayBatches.drawn(
-                texts.of_prompts(numbers[halves != half]), costs, replicates=TUNING_REPLICATES, seed=seed
-            )
-            for half in (0, 1)
-        )
-        return even, odd
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -262,15 +62,20 @@ class _Bench:
     """What a cell is decoded with."""
 
     bench: EndToEnd
-    arms: tuple[str, ...]
     tuned: TunedCell | None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The adaptive policies that could be tuned."""
+        return () if self.tuned is None else self.tuned.names
 
     def policies(self, half: int) -> dict[str, GammaPolicy]:
         """The policy of each adaptive arm for the prompts of one half."""
-        if self.tuned is None:
-            return {}
-        own = self.tuned.halves[half].policies
-        return {arm: own[name] for arm in self.arms if (name := Arm.parse(arm).policy) is not None}
+        return (
+            {}
+            if self.tuned is None
+            else {adaptive_arm(name): self.tuned.halves[half].policies[name] for name in self.names}
+        )
 
 
 class Validation:
@@ -283,7 +88,10 @@ class Validation:
         self._tuner: PolicyTuner | None = None
         self._benches: dict[DecodedKey, _Bench] = {}
         self._reasons = session.outcome.validation_reasons
+        self._settings: dict[Setting, RunSetting] = {}
         self._pace = BlockPace()
+        self._warming_s: list[float] = []
+        """What warming up took, of each cell decoded."""
         self._left_out: dict[str, int] = {}
         """Blocks that there was no time for, by the cell's label."""
         self._spare_s: dict[DecodedKey, float] = {}
@@ -307,16 +115,19 @@ class Validation:
             StorageError: the disk refused a write.
         """
         pair, path = self._session.pair.name, self._session.run.path
+        self._settings = {setting.key: setting for setting in run_settings(Run.open(path), {}, pairs=[pair])}
         if self._asked.policies is not None:
             prompts = len(self._session.prompts)
             self._tuner = PolicyTuner(Run.open(path), pair, self._asked.policies, prompts)
         log = DecodedLog(path)
-        cells = self._cells(recommended, log)
-        blocks = {cell.key: self._batches(cell) for cell in cells}
-        total = sum(map(len, blocks.values()))
-        kept = sum(log.has(key, block) for key, found in blocks.items() for block in range(len(found)))
         own = self._own_deadline(log)
         limits = Limits(wall_s=min(own.left_s, self._session.deadline.left_s))
+        cells = self._cells(recommended, log)
+        blocks = {cell.key: self._batches(cell) for cell in cells}
+        counts = {cell.label: len(blocks[cell.key]) for cell in cells}
+        total = sum(counts.values())
+        kept = sum(log.has(key, block) for key, found in blocks.items() for block in range(len(found)))
+        everything, cells = cells, self._within_seconds(cells, blocks, log, limits.wall_s)
         self._progress.start(f"decoding end to end, {pair}", total, done=kept, limits=limits)
         spare_s = RETAKEN_SHARE * limits.wall_s / max(len(cells), 1)
         self._spare_s = {cell.key: spare_s for cell in cells}
@@ -326,7 +137,7 @@ class Validation:
                 count = len(blocks[cell.key])
                 if block >= count or cell.label in self._reasons | self._left_out or log.has(cell.key, block):
                     continue
-                takes_s = self._pace.expected_s(cell.key, self._plain_step_s(cell))
+                takes_s = self._pace.expected_s(cell.key, self._block_s(cell, block))
                 if not (own.holds(takes_s) and self._session.deadline.holds(takes_s)):
                     self._left_out[cell.label] = count - log.blocks(cell.key)
                     continue
@@ -337,7 +148,11 @@ class Validation:
                     self._give_up(cell, failure, cells, log)
                 self._progress.advance()
         if self._left_out:
-            counts = {cell.label: len(blocks[cell.key]) for cell in cells}
+            left_out_s = self._left_out_s(everything, blocks)
+            self._session.should_take("decoding", left_out_s)
+            if own.left_s < self._session.deadline.left_s and left_out_s is not None:
+                assert self._asked.max_seconds is not None  # or its end were no nearer
+                self._session.outcome.needed_decoding_s = self._asked.max_seconds + left_out_s
             worst = max(self._left_out, key=lambda label: self._left_out[label] / counts[label])
             told = [f"most of {worst}", *([VALIDATION_SECONDS] if own.left_s < self._session.deadline.left_s else [])]
             self._session.outcome.left_out.append(
@@ -345,14 +160,67 @@ class Validation:
             )
         self._hold_against_generate(path)
 
-    def _plain_step_s(self, cell: ValidationCell) -> float | None:
-        """T_decode of a cell, by the journal; None where it was not timed."""
-        point, chain = cell.point, chain_name(settings_of(cell.sampling))
+    def _left_out_s(
+        self, cells: Sequence[ValidationCell], blocks: Mapping[DecodedKey, Sequence[Batch]]
+    ) -> float | None:
+        """What the blocks left out should take, by those decoded, with the warming up; None where nothing tells."""
+        paces_s: dict[str, float] = {}
+        for cell in cells:
+            block_s = self._block_s(cell, len(blocks[cell.key]) - 1)
+            paces_s[cell.label] = self._pace.expected_s(cell.key, block_s) or block_s or 0.0
+        longest_s, warming_s = max(paces_s.values(), default=0.0), max(self._warming_s, default=0.0)
+        if longest_s == 0.0:
+            return None
+        return sum(left * (paces_s.get(label) or longest_s) + warming_s for label, left in self._left_out.items())
+
+    def _within_seconds(
+        self,
+        cells: Sequence[ValidationCell],
+        blocks: Mapping[DecodedKey, Sequence[Batch]],
+        log: DecodedLog,
+        seconds: float,
+    ) -> list[ValidationCell]:
+        """The cells to decode in so many seconds; those begun earlier stay, others are told of where they do not."""
+
+        def takes_s(cell: ValidationCell) -> float:
+            first = range(min(FEWEST_BLOCKS, len(blocks[cell.key])))
+            missing = [block for block in first if not log.has(cell.key, block)]
+            return sum(self._block_s(cell, block) or 0.0 for block in missing)
+
+        begun = [cell for cell in cells if log.blocks(cell.key)]
+        new = [cell for cell in cells if not log.blocks(cell.key)]
+        kept, left_out = within_seconds(new, seconds - sum(map(takes_s, begun)), takes_s)
+        if any(len(cell.gammas) > 1 for cell in new) and all(len(cell.gammas) == 1 for cell in kept):
+            self._session.outcome.left_out.append(NEIGHBOURS)
+            alone = {cell.key: cell for cell in kept}
+            whole_s = [
+                len(blocks[cell.key]) * ((self._block_s(cell, 0) or 0.0) - (self._block_s(alone[cell.key], 0) or 0.0))
+                for cell in new
+                if cell.key in alone
+            ]
+            self._session.should_take("decoding", sum(whole_s) or None)
+        self._left_out |= {cell.label: len(blocks[cell.key]) for cell in left_out}
+        return [*begun, *kept]
+
+    def _block_s(self, cell: ValidationCell, block: int) -> float | None:
+        """What a block should take: each of its arms as long as plain decoding by the journal, then teacher-forcing.
+
+        None where no plain step was timed; speculation that pays takes less, and warming up comes on top.
+        """
+        t_decode_s = self._timed_s(cell, "decode")
+        if t_decode_s is None:
+            return None
+        plain_s = (self._timed_s(cell, "prefill_target") or 0.0) + decoded_tokens(self._config) * t_decode_s
+        return len(cell.arms_of_block(block, self._asked.policies or ())) * plain_s / DECODING_SHARE
+
+    def _timed_s(self, cell: ValidationCell, arm: str) -> float | None:
+        """The median of what the journal has of an arm of the target in a cell; None where it was not timed."""
+        chain = chain_name(settings_of(cell.sampling))
         timed = [
             sample[-1]
             for line in self._session.run.journal.latest.values()
-            if line.arm == "decode" and line.axes["chain"] == chain
-            if (line.axes["pair"], (line.axes["batch_size"], line.axes["context"])) == (cell.key.pair, point)
+            if line.arm == arm and line.axes["chain"] == chain
+            if (line.axes["pair"], (line.axes["batch_size"], line.axes["context"])) == (cell.key.pair, cell.point)
             for sample in line.samples_s
         ]
         return float(np.median(timed)) if timed else None
@@ -422,12 +290,23 @@ class Validation:
 
     def _batches(self, cell: ValidationCell) -> list[Batch]:
         """The batches of every block."""
-        numbers, rows = self._session.prompts.at(cell.key.start_context)
+        numbers, rows = self._in_order(cell.key)
         limit = len(rows) if self._asked.prompts is None else min(self._asked.prompts, len(rows))
-        half_of_row = [0] * limit
-        if self._tuner is not None:
-            half_of_row = [half_of(number, self._tuner.prompts) for number in numbers[:limit]]
+        half_of_row = [self._half_of(number) for number in numbers[:limit]]
         return batches(numbers, rows, half_of_row, batch_size=cell.key.batch_size, repetitions=self._asked.repetitions)
+
+    def _half_of(self, number: int) -> int:
+        """The half of a prompt whose policies are tuned on the other one; 0 where none are."""
+        return 0 if self._tuner is None else half_of(number, self._tuner.prompts)
+
+    def _in_order(self, key: DecodedKey) -> tuple[list[int], list[list[int]]]:
+        """Numbers and ids of the prompts of a cell, in the order decoded."""
+        numbers, rows = self._session.prompts.at(key.start_context)
+        setting = self._settings.get(Setting(**{one.name: getattr(key, one.name) for one in fields(Setting)}))
+        per_round = {} if setting is None else setting.tokens_per_round_by_prompt(key.start_context)
+        groups = [(self._session.prompts.category_of(number), self._half_of(number)) for number in numbers]
+        order = spread_by_acceptance(groups, [per_round.get(number, math.nan) for number in numbers])
+        return [numbers[index] for index in order], [rows[index] for index in order]
 
     def _block(self, loaded: LoadedPair, log: DecodedLog, cell: ValidationCell, block: int, batch: Batch) -> None:
         """One batch of prompts under the arms of its block, kept when all are done."""
@@ -439,9 +318,10 @@ class Validation:
             self._benches[cell.key] = self._warm(loaded, cell, block, batch)
             warm_s = clock.now_s
             self._progress.set_aside(warm_s - started_s)
+            self._warming_s.append(warm_s - started_s)
         own = self._benches[cell.key]
         was_interleaved = own.bench.interleaves
-        arms = shuffled(self._arms_of_block(own.arms, block), seed=self._config.seed, block=block)
+        arms = shuffled(cell.arms_of_block(block, own.names), seed=self._config.seed, block=block)
         runs = own.bench.run(
             arms,
             batch.rows,
@@ -464,12 +344,7 @@ class Validation:
             [batch.record(request) for one in found for request in one.requests],
             [batch.record(round_) for one in found for round_ in one.rounds],
         )
-        self._pace.took(cell.key, clock.now_s - warm_s, self._plain_step_s(cell))  # warming up is a part of none
-
-    def _arms_of_block(self, arms: Sequence[str], block: int) -> list[str]:
-        """Those of a cell's arms that a block has, and all later ones may have."""
-        limit = self._asked.baseline_blocks
-        return [arm for arm in arms if limit is None or block < limit or arm not in OF_PLAIN]
+        self._pace.took(cell.key, clock.now_s - warm_s, self._block_s(cell, block))  # warming up is a part of none
 
     def _warm(self, loaded: LoadedPair, cell: ValidationCell, block: int, batch: Batch) -> _Bench:
         """A bench with every arm warm that the cell needs from a block on, and its adaptive policies tuned."""
@@ -485,12 +360,11 @@ class Validation:
             forced_rates=self._asked.acceptance,
             memory=self._config.limits.memory,
         )
-        arms, tuned = end_to_end_arms(cell.gammas), None
-        for arm in self._arms_of_block(arms, block):
+        tuned = None
+        for arm in cell.arms_of_block(block):
             bench.warm_up(arm, batch.rows)
         if self._tuner is not None:
             arm = adaptive_arm(self._tuner.names[0])  # under any policy, shapes are those of every γ
             bench.warm_up(arm, batch.rows, gamma_max=self._tuner.gamma_max(cell.key))
             tuned = self._tuner.tuned(cell.key, lambda gamma: bench.host_costs(batch.rows, gamma=gamma))
-            arms = end_to_end_arms(cell.gammas, tuned.names)
-        return _Bench(bench=bench, arms=arms, tuned=tuned)
+        return _Bench(bench=bench, tuned=tuned)

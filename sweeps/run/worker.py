@@ -29,11 +29,12 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from specgauge.configs.loader import load_config
 from specgauge.exits import INTERRUPTED, debug_by_environment
 from specgauge.model.arms import arm_names
 from specgauge.sweeps.plan import Cell, plan_cells
 from specgauge.sweeps.run.budget import Deadline
-from specgauge.sweeps.run.pair import PairRun, prepare_machine
+from specgauge.sweeps.run.pair import environment_of, measure_pair
 from specgauge.sweeps.run.progress import progress_to
 from specgauge.sweeps.run.session import Session
 from specgauge.sweeps.store.checkpoint import Kind, Label, clear_checkpoint, read_checkpoint
@@ -172,7 +173,8 @@ def work_apart(
         os.dup2(shown.fileno(), descriptor)
     end_with_parent(pipe)
     try:
-        import_bench()
+        if not load_config(run / CONFIG).is_served:
+            import_bench()
         pipe.send(work(run, pair, skipped, Deadline(seconds)))
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
@@ -196,17 +198,15 @@ def work(
 ) -> PairOutcome | Exception:
     """Measure one pair of a run; what ends the run is returned as `measure_apart` raises it, but for interruptions."""
     from specgauge.bench.prompts import read_prompts
-    from specgauge.configs.loader import load_config
 
     try:
         config = load_config(run / CONFIG)
         pair = next(pair for pair in config.pairs if pair.name == pair_name)
         with OpenRun(run, config, fresh=False) as opened:
-            opened.check_environment(prepare_machine(run, config.threads))
+            opened.check_environment(environment_of(run, config))
             prompts = read_prompts(config.workload, seed=config.seed)
             with progress_to(sys.stderr) as progress:
-                session = Session(opened, pair, prompts, progress, skipped=skipped, deadline=deadline)
-                return PairRun(session).measure()
+                return measure_pair(Session(opened, pair, prompts, progress, skipped=skipped, deadline=deadline))
     except ValueError as error:
         return ValueError(str(error))
     except (OSError, MemoryError, ModuleNotFoundError) as error:

@@ -17,7 +17,7 @@ from pydantic.dataclasses import dataclass
 
 from specgauge.sweeps.store.rows import RUN_AGAIN, plain, read_mapping, row_of, short, write_mapping
 from specgauge.sweeps.store.rundir import OUTCOMES
-from specgauge.sweeps.store.schema import EXACT, Flag, Text, WarningRow
+from specgauge.sweeps.store.schema import EXACT, Flag, NotNegative, Text, WarningRow
 
 OUT_OF_TIME = "left out: limits.run_seconds is spent"
 """Why a sampling setting has no acceptance, where there was no time for any."""
@@ -43,6 +43,10 @@ class PairOutcome:
     """Why a cell was not decoded end to end, or not completely, by the cell's label."""
     left_out: list[Text] = field(default_factory=list)
     """What there was no time for."""
+    needed_s: NotNegative | None = None
+    """Seconds of one call in which all of that should fit, this pair's share of them; None where nothing tells."""
+    needed_decoding_s: NotNegative | None = None
+    """Of `validate.max_seconds`, where that is what ended the decoding end to end."""
     warnings: list[WarningRow] = field(default_factory=list)
     """What was met in its models and prompts."""
 

@@ -7,7 +7,8 @@ runs/<name>/
   policies.json                                            (where some were under adaptive policies)
   outcomes.json                                            (where there is something to say of a pair)
   rollouts.parquet                                         (where `acceptance.rollouts` asks for them)
-  counts.jsonl                                             (of a run imported from a serving engine)
+  counts.jsonl                                             (of a run of a serving engine, imported or measured)
+  served.jsonl                                             (of a run that measured servers)
 
 run = Run.open(Path("runs/quickstart"))
 run.config, run.environment, run.journal(), run.acceptance_of("p", "greedy"), run.predictions(), run.warnings
@@ -49,6 +50,7 @@ from specgauge.sweeps.store.schema import (
     ValidationRow,
     WarningRow,
 )
+from specgauge.sweeps.store.served import SERVED
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -71,7 +73,7 @@ OUTCOMES = "outcomes.json"
 REPORT = "report.html"
 MEASURED = frozenset(
     {
-        *(CONFIG, ENVIRONMENT, CELLS, PROMPTS, OUTCOMES, COUNTS, PREDICTIONS, RECOMMENDATION, VALIDATION),
+        *(CONFIG, ENVIRONMENT, CELLS, PROMPTS, OUTCOMES, COUNTS, SERVED, PREDICTIONS, RECOMMENDATION, VALIDATION),
         *(ROLLOUTS, REQUESTS, ROUNDS, POLICIES),
     }
 )
@@ -155,6 +157,16 @@ class Run:
     def is_imported(self) -> bool:
         """Whether another program measured what is here."""
         return self.environment.get("provenance") == IMPORTED
+
+    @property
+    def is_served(self) -> bool:
+        """Whether serving engines decoded what is here, measured by `specgauge run`."""
+        return self.config.is_served
+
+    @property
+    def has_counts(self) -> bool:
+        """Whether its rounds were timed whole and counted by an engine, so that no text was recorded."""
+        return self.is_imported or self.is_served
 
     def rows(self, row_type: type[Row]) -> tuple[Row, ...]:
         """The rows of the file that the row type is of; none of validation.csv where nothing was decoded.

@@ -114,8 +114,7 @@ class DisturbanceRow:
 class JournalLine:
     """What one arm of one cell gave in one block: a line of cells.jsonl, which has a `checksum` of these fields too.
 
-    A sample is a list of cumulative marks in seconds: one mark for most arms, C(1), …, C(γ_max) for `draft`. Raw
-    samples and warm-ups are kept; statistics derive from them.
+    A sample is a list of cumulative marks in seconds: one mark for most arms, C(1), …, C(γ_max) for `draft`.
     """
 
     schema: Integer = SCHEMA
@@ -449,6 +448,8 @@ class ValidationRow(CellRow):
     off_path: Text | None
     error_low: Number | None
     error_high: Number | None
+    measured_in: Text | None = None
+    """Which blocks of a server S was measured in, `timing` or `validation`; None where it was decoded here."""
 
     def __post_init__(self) -> None:
         """Refuse a row of neither a γ nor a policy."""

@@ -12,14 +12,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from specgauge.sweeps.store.files import StorageError, write_text_atomically
 from specgauge.sweeps.store.journal import Journal, lock_for_writing, read_journal
 from specgauge.sweeps.store.rows import read_mapping, short, write_mapping
-from specgauge.sweeps.store.rundir import ACCEPTANCE, CELLS, CONFIG, ENVIRONMENT, read_environment
+from specgauge.sweeps.store.rundir import ACCEPTANCE, CELLS, CONFIG, ENVIRONMENT, MEASURED, read_environment
 from specgauge.sweeps.store.schema import machine_of
 
 if TYPE_CHECKING:
@@ -82,6 +83,54 @@ class OpenRun(AbstractContextManager["OpenRun"]):
     def __exit__(self, *_: object) -> None:
         """Close it."""
         self.close()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Before:
+    """What was at the path of a run before it was opened, so that it can be had again where nothing was begun."""
+
+    path: Path
+    folders: tuple[Path, ...]
+    """Those to be made, the innermost first."""
+    old_runs: frozenset[Path]
+    """Those that `fresh` renamed before."""
+    was_run: bool
+
+    @classmethod
+    def of(cls, path: Path) -> Self:
+        """What is there now; ValueError where the system does not say."""
+        whole = path.resolve()
+        try:
+            return cls(
+                path=whole,
+                folders=tuple(folder for folder in (whole, *whole.parents) if not folder.exists()),
+                old_runs=frozenset(_old_runs(whole)),
+                was_run=(whole / CELLS).exists(),
+            )
+        except OSError as error:
+            raise _cannot_write(path, error) from error
+
+    def restore(self) -> None:
+        """Remove what this run wrote and have back the one that `fresh` renamed; a run that goes on stays."""
+        renamed = _old_runs(self.path) - self.old_runs
+        if self.was_run and not renamed:
+            return
+        for name in MEASURED:
+            (self.path / name).unlink(missing_ok=True)
+        with suppress(OSError):  # other files are there, which are not ours
+            (self.path / ACCEPTANCE).rmdir()
+            for folder in self.folders or ([self.path] if renamed else []):
+                folder.rmdir()
+        if renamed and not self.path.exists():
+            renamed.pop().rename(self.path)
+
+
+def _old_runs(path: Path) -> set[Path]:
+    return (
+        {old for old in path.parent.iterdir() if old.name.startswith(f"{path.name}.old-")}
+        if path.parent.exists()
+        else set()
+    )
 
 
 def _cannot_write(path: Path, error: OSError) -> ValueError:

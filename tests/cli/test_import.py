@@ -23,7 +23,7 @@ from tests.sweeps.imports.engines import (
     table_file,
     written,
 )
-from tests.sweeps.imports.test_tools import llama_bench
+from tests.sweeps.imports.samples import OPTIONS, SAMPLES, llama_bench, with_nan
 
 
 def files_of(folder: Path) -> dict[str, list[Path]]:
@@ -180,6 +180,53 @@ def test_bad_files_are_one_line_and_nothing_is_written(
     assert line.count("\n") == 1
     assert line.startswith("specgauge: ")
     assert sorted(path.name for path in tmp_path.iterdir() if path.name != "files") == []
+
+
+def spoiled(folder: Path, name: str) -> dict[str, list[Path]]:
+    """Files that are none of a format, by what is wrong with them; of two scrapes the second."""
+    files = SAMPLES[name](folder / name)
+    text = files[-1].read_text(encoding="utf-8")
+    broken = {
+        "truncated early": text[: len(text) // 5],
+        "truncated late": text[: 4 * len(text) // 5],
+        "empty": "",
+        "blank": " \n\n",
+        "prose": "hello there\nthis is no file of an engine\n",
+        "an empty mapping": "{}",
+        "an empty list": "[]",
+        "numbers": "[1, 2]",
+        "NaN": with_nan(text),
+    }
+    found = {what: [*files[:-1], written(folder / what, content)] for what, content in broken.items()}
+    for other, write in SAMPLES.items():
+        if other != name:
+            foreign = write(folder / other)
+            found[f"a file of {other}"] = foreign if len(foreign) == len(files) else foreign[:1] * len(files)
+    found["bytes"] = [*files[:-1], folder / "bytes"]
+    found["bytes"][-1].write_bytes(b"\x00\xff" + text.encode())
+    found["1 GB"] = [*files[:-1], *huge(folder)]
+    found["a directory"] = [*files[:-1], folder]
+    found["no file"] = [*files[:-1], folder / "none"]
+    return found | {"every run twice": files * 2}
+
+
+@pytest.mark.parametrize("name", [form.name for form in FORMATS])
+def test_what_is_no_file_of_a_format_is_one_line_and_nothing_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    for what, files in spoiled(tmp_path / "files", name).items():
+        options = [*OPTIONS.get(name, ()), "--out", str(tmp_path / "out")]
+        assert main(["import", name, *map(str, files), *options]) == 2, what
+        line = capsys.readouterr().err
+        assert (line.count("\n"), line.startswith("specgauge: ")) == (1, True), what
+        assert [path.name for path in tmp_path.iterdir()] == ["files"], what
+
+
+@pytest.mark.parametrize("name", [form.name for form in FORMATS])
+def test_the_files_that_are_spoiled_are_read_as_they_were(tmp_path: Path, name: str) -> None:
+    files = map(str, SAMPLES[name](tmp_path / "files"))
+    assert main(["import", name, *files, *OPTIONS.get(name, ()), "--out", str(tmp_path / "out")]) == 0
+    assert Run.open(tmp_path / "out").environment["format"] == name
 
 
 @pytest.mark.parametrize(

@@ -223,7 +223,7 @@ ANSWERS = {
         "plan --target llama-3.1-70b --draft llama-3.2-1b --hardware h100-sxm --tensor-parallel 4 --dtype bfloat16 "
         "--alpha .78 --batch-size 1:256 --context 1k,8k,32k --gamma 1:8 --max-itl 40ms",
         "plan --target llama-2-7b --draft tinyllama-1.1b --hardware cpu-2-cores --dtype bfloat16 --alpha .2 --gamma 4",
-        "plan --target gpt-oss-120b --draft eagle3 --hardware b200-sxm --rates .8,.6,.4 --gamma 1:4 --kv-cache fp8",
+        "plan --target gpt-oss-120b --draft eagle3 --hardware b200-sxm --rates .8,.6,.4,.3 --gamma 1:4 --kv-cache fp8",
         "plan --target llama-2-7b --draft layers:8 --hardware l40 --alpha .8 --weights int4:128 --context 1k,2k,3k,4k,"
         "5k,6k --batch-size 1:16",
         "plan --target llama-2-7b --hardware a100-80gb-sxm --acceptance-lengths lengths.yaml --batch-size 1,64",
@@ -260,8 +260,14 @@ FILES = {
     "lama.csv": "target,gpu,batch_size,context,gamma,t_decode_s,t_verify_s\nLama,8xA100,32,1,2,0.1,0.1\n",
     "lengths.yaml": "deepseek-v3: {thinking_on: {1: 1.93, 2: 2.73, 3: 3.31}}\n",
     "two.yaml": "m: {chat: {1: 1.9}, code: {1: 1.8}}\n",
+    "falling.yaml": "m: {1: 1.8, 2: 2.4, 3: 2.3}\n",
     "percent.yaml": "m: {1: 93}\n",
     "broken.yaml": "m: {1: 1.9\n",
+    "repeated.csv": "target,gpu,batch_size,context,gamma,t_decode_s,t_verify_s\n"
+    + 2 * "Llama2-7B,A100,1,64,2,0.1,0.2\n",
+    "bits.json": '{"model_type": "llama", "num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 2, '
+    '"intermediate_size": 8, "vocab_size": 8, "quantization_config": {"quant_method": "gptq", "bits": 3}}',
+    "huge.json": '{"model_type": "llama", "num_hidden_layers": 1' + 99 * "0" + "}",
     "own.json": '{"model_type": "llama"}',
     "sizes.json": "[]",
     "z100.csv": "target,gpu,batch_size,context,gamma,t_decode_s,t_verify_s\nLlama2-7B,8xZ100,32,1,2,0.1,0.1\n",
@@ -346,10 +352,18 @@ plan {PLAN} --pipeline-parallel 2
 plan {PLAN} --target org/absent
 plan {PLAN} --target own.json
 plan {PLAN} --target sizes.json
+plan {PLAN} --target bits.json
+plan {PLAN} --target huge.json
+plan {PLAN} --draft eagle
+plan {PLAN} --draft layers:x
+plan {PLAN} --max-itl 0ms
+plan {PLAN} --batch-size 1:1000:1 --context 1,2,3,4,5,6,7,8,9,10,11
 plan {PLAN} --survival-of runs/before
 plan --target llama-2-7b --hardware l40
 plan --target llama-2-7b --hardware l40 --survival-of runs/absent
 plan --target llama-2-7b --hardware l40 --acceptance-lengths lengths.yaml --gamma 1:5
+plan --target llama-2-7b --hardware l40 --rates .8,.6 --gamma 1:4
+plan --target llama-2-7b --hardware l40 --acceptance-lengths falling.yaml
 plan --target llama-2-7b --hardware l40 --acceptance-lengths two.yaml
 plan --target llama-2-7b --hardware l40 --acceptance-lengths two.yaml --acceptance-table m/caht
 plan --target llama-2-7b --hardware l40 --acceptance-lengths percent.yaml
@@ -364,6 +378,9 @@ plan --calibrate times.csv --alpha .8
 plan --calibrate times.csv --hold-out gamma
 plan --calibrate times.csv --alias mine
 plan --calibrate zero.csv
+plan --calibrate repeated.csv
+plan --calibrate times.csv --tensor-parallel 8
+plan --calibrate runs/before --hardware cpu-2-cores --dtype float32
 plan --calibrate lama.csv
 plan --calibrate z100.csv
 """

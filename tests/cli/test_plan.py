@@ -93,6 +93,13 @@ def test_a_calibrated_plan_has_intervals_and_an_answer(document: Document) -> No
     assert fitted.same_target is not None
     error = found["calibration"]["error"]
     assert error == fitted.same_target.model_dump()
+    assert fitted.draft is not None
+    assert fitted.draft.other_draft is not None
+    known = found["calibration"]["draft"]
+    assert (known["token_s"], known["error"]) == (fitted.draft.token_s, fitted.draft.same_draft.model_dump())
+    other = document(*LLAMA_2, *given, "--alpha", ".7", "--draft", "eagle3")["calibration"]["draft"]
+    assert other["error"] == fitted.draft.other_draft.model_dump()
+    assert document(*LLAMA_2, *given, "--alpha", ".7", "--draft", "ngram")["calibration"]["draft"] is None
     for point in found["points"]:
         assert point["low"] < point["speedup"] < point["high"]
         assert point["t_decode_low_s"] * point["t_decode_high_s"] == pytest.approx(point["t_decode_s"] ** 2, rel=1e-12)
@@ -130,6 +137,22 @@ def test_names_of_the_table_can_be_told(command: Run) -> None:
     code, out, err = command("plan", "--calibrate", "renamed.csv", *aliases)
     assert (code, err) == (0, "")
     assert out.startswith("mine on 8xZ100, 30 rows;")
+
+
+def test_drafts_of_unknown_shape_are_named(command: Run) -> None:
+    text = TABLE.read_text(encoding="utf-8")
+    Path("t.csv").write_text(text.replace("TinyLlama-1.1B", "Mine"), encoding="utf-8")
+    fit = ("plan", "--calibrate", "t.csv", "--hardware", "a100-80gb-sxm", "--draft-window", "512")
+    code, out, err = command(*fit)
+    assert (code, err) == (0, "")
+    assert out.endswith("\ndrafts of unknown shape, left out: Mine; name them with --alias NAME=SHAPE\n")
+    assert re.search(r"^a100-80gb-sxm +30 ", out, flags=re.MULTILINE)
+    code, out, _ = command(*fit, "--alias", "Mine=tinyllama-1.1b")
+    assert (code, "unknown shape" in out, bool(re.search(r"^a100-80gb-sxm +47 ", out, flags=re.MULTILINE))) == (
+        0,
+        False,
+        True,
+    )
 
 
 def test_what_the_steps_do_not_tell_is_said() -> None:
@@ -174,8 +197,37 @@ def test_only_what_was_measured_can_be_calibrated(name: str, launch_of: str | No
         calibrated_entry(read_groups(TABLE, aliases={}), name, source="s", command="c", launch_of=launch_of)
 
 
+def test_only_an_entry_of_the_same_machine_is_replaced(command: Run) -> None:
+    fit = ("plan", "--calibrate", str(TABLE), "--hardware", "h100-sxm", "--out", "mine.yaml")
+    out = Path("mine.yaml")
+    shipped = load_hardware("h100-sxm")
+    own = shipped.model_copy(update={"calibration": None}).to_yaml()
+    kept = {
+        "another machine": load_hardware("l40").to_yaml(),
+        "other peaks": own.replace("3350000000000", "3000000000000"),
+        "notes of one's own": f"# mine\n{own}",
+        "no entry": "todo: [buy milk]\n",
+    }
+    assert kept["other peaks"] != own
+    for what, text in kept.items():
+        out.write_text(text, encoding="utf-8")
+        code, told, err = command(*fit)
+        assert (code, told, out.read_text(encoding="utf-8")) == (2, "", text), what
+        assert err == (
+            "specgauge: mine.yaml: expected a new file, or one that specgauge wrote for h100-sxm with the same peaks, "
+            "got another, which is kept; name a new file, or move that one\n"
+        )
+    for text in (own, shipped.to_yaml()):
+        out.write_text(text, encoding="utf-8")
+        assert command(*fit)[0] == 0
+        written = load_hardware("mine.yaml").calibration
+        assert written is not None
+        assert written.command == f"specgauge plan --calibrate {TABLE} --hardware h100-sxm"
+
+
 def test_a_run_is_calibrated_and_its_entry_planned_with(document: Document, command: Run) -> None:
-    build_run(Path("run"), Shape(alphas={"greedy": 0.8}, batch_sizes=(1, 2, 4), contexts=(64, 128), gammas=(1, 2, 3)))
+    grid: dict[str, Any] = {"batch_sizes": (1, 2, 4), "contexts": (64, 128), "gammas": (1, 2, 3)}
+    build_run(Path("run"), Shape(alphas={"greedy": 0.8}, overhead_s=0.003, **grid))
     fit = ("plan", "--calibrate", "run", "--hardware", "cpu-2-cores")
     code, out, err = command(*fit, "--out", "mine.yaml")
     assert (code, err) == (0, "")
@@ -184,7 +236,11 @@ def test_a_run_is_calibrated_and_its_entry_planned_with(document: Document, comm
     assert fitted is not None
     assert (fitted.source, fitted.command) == ("run", "specgauge plan --calibrate run --hardware cpu-2-cores")
     assert (fitted.batch_sizes, fitted.contexts, fitted.tokens) == ([1, 4], [64, 128], [1, 4])
+    assert fitted.t_overhead_s == pytest.approx(0.003, rel=0.02)
     assert fitted.draft_error is not None
+    assert fitted.draft is not None  # the run's draft takes what no roofline of a CPU says
+    assert (fitted.draft.drafts, fitted.draft.same_draft.held_out) == (["embedded draft"], "batch_size")
+    assert fitted.draft.same_draft.rms < fitted.draft_error
     recorded = ("--survival-of", "run", "--gamma", "1:2")
     shape = ("--target", "smollm2-135m", "--hardware", "mine.yaml", "--dtype", "float32")
     found = document("plan", *shape, *recorded, "--batch-size", "1", "--context", "64")
@@ -192,6 +248,9 @@ def test_a_run_is_calibrated_and_its_entry_planned_with(document: Document, comm
     assert (found["acceptance"]["run"], found["acceptance"]["sampling"]) == ("run", "greedy")
     assert [one["gamma"] for one in found["points"][0]["by_gamma"]] == [1, 2]
     assert found["points"][0]["low"] < found["points"][0]["high"]
+    Path("run/predictions.csv").unlink()  # as when it was stopped
+    assert command(*fit, "--out", "mine.yaml")[0] == 0
+    assert (load_hardware("mine.yaml").calibration or fitted).t_overhead_s is None
 
 
 def test_acceptance_lengths_are_tokens_a_round(document: Document, command: Run) -> None:
@@ -207,7 +266,7 @@ def test_acceptance_lengths_are_tokens_a_round(document: Document, command: Run)
     assert (code, out) == (2, "")
     assert err == (
         "specgauge: lengths.yaml: acceptance lengths of deepseek-v3/thinking_on are for gamma 1, 2, 3: expected no "
-        "other in --gamma, got 4\n"
+        "other in --gamma, got 4; add it to the table, or leave it out (--gamma 1,2,3)\n"
     )
 
 

@@ -43,6 +43,7 @@ def shape_groups(alpha: float, *, batch_size: int = 1, gamma: int = 1, changes: 
 NO_ENDS = dict.fromkeys(("low", "high", "p_speculation_pays"))
 DECODED = validated([a_record(gamma=3)])
 TWO = validated([a_record(gamma=3), a_record(gamma=3, context=256, speedup_measured=1.31)])
+WIDE = validated([a_record(gamma=3, speedup_measured_low=1.004), a_record(gamma=3, context=256)])
 ALONE = validated([a_record(gamma=1, speedup_measured_low=None, speedup_measured_high=None)])
 SLOW = an_answer(1, 64, NOT, None, best_gamma=None, recommended_gamma=None)
 GROUPS: dict[str, list[AnswerGroup]] = {
@@ -52,6 +53,11 @@ GROUPS: dict[str, list[AnswerGroup]] = {
         *(an_answer(b, c, value=1 + b / 10, low=1.0 + b / 20) for b in (1, 4) for c in (64, 256, 1024))
     ),
     "a smaller gamma within 1 %": groups(an_answer(1, 64, gamma=2, best_gamma=3)),
+    "another best gamma in one of two": groups(an_answer(1, 64, gamma=2, best_gamma=3), an_answer(1, 256, gamma=2)),
+    "another best gamma in two of three": groups(
+        *(an_answer(1, context, gamma=2, best_gamma=3) for context in (64, 256)),
+        an_answer(1, 1024, gamma=2, best_gamma=4),
+    ),
     # γ = 1: drafts 0.4, verification 1.06, catch-up 0.4 · 0.04 = 0.016 of T_decode; Ω = 1.4; S = 1.4 / 1.476
     "slower": shape_groups(0.4, gamma=2, draft_share=0.4),
     # a round costs 1.2 + 1.06 + 0.9 · 0.12 = 2.37 plain steps and commits 2 tokens at most
@@ -71,6 +77,8 @@ GROUPS: dict[str, list[AnswerGroup]] = {
     "two points at another gamma": groups(*(an_answer(1, c, gamma=2) for c in (64, 256)), measured=DECODED),
     "measured in two of three": groups(*(an_answer(1, c) for c in (64, 256, 1024)), measured=TWO),
     "measured in both": groups(*(an_answer(1, c) for c in (64, 256)), measured=TWO),
+    "measured, and open by that alone": groups(an_answer(1, 64), measured=WIDE),
+    "measured, and open by that alone in one": groups(*(an_answer(1, c) for c in (64, 256)), measured=WIDE),
     "measured without an interval": groups(an_answer(1, 64, NOT, None), measured=ALONE),
 }
 
@@ -154,7 +162,26 @@ def test_a_label_of_every_speedup_is_said_once() -> None:
     mixed = replace(alike, curves=curves(rows))
     assert label not in mixed.headline(0).detail
     ((group,),) = mixed.groups([1], [64, 256]).values()
-    assert group.uncertainty.endswith(f"; {label}")
+    assert group.uncertainty.endswith(f"; {label} in 1 of these 2 points")
+
+
+def test_what_leaves_points_undecided_is_said_of_those_it_is_true_of() -> None:
+    """Acceptance makes most of the variance in one of two points, the timings in the other."""
+    shape = Shape(alphas={"t1": 0.55}, batch_sizes=(4,), contexts=(64, 256), gammas=(1,), uncertainty=0.15)
+    rows = [
+        replace(row, tokens_per_round_low=1.2, tokens_per_round_high=1.9) if row.context == 64 else row
+        for row in predicted(shape)
+    ]
+    ((group,),) = answers_of(recommended(shape), curves(rows)).groups([4], [64, 256]).values()
+    assert "in 1 of these 2 points most of the variance comes from acceptance" in group.following
+    ((alike,),) = shape_answers(shape).groups([4], [64, 256]).values()
+    assert alike.following.endswith("since 75\u202f% of the variance comes from the timings.")
+
+
+def test_an_interval_that_is_not_known_is_no_dash_in_the_headline() -> None:
+    found = answers_of([an_answer(1, 64, OPEN, None, **NO_ENDS), an_answer(4, 64, OPEN, None, **NO_ENDS)]).headline(0)
+    assert found.sentence == "Undecided: the data do not say whether speculation pays in any of the 2 cells."
+    assert "1.42\u202f× (its interval is not known) with" in found.detail
 
 
 def test_a_setting_is_named_by_what_tells_it_apart() -> None:
@@ -188,6 +215,10 @@ GRID = [1, 4, 16, 64, 256]
         (formatting.percent, (0.0004, 1), "<0.1\u202f%"),
         (formatting.percent, (0.99996, 1), ">99.9\u202f%"),
         (formatting.percent, (None,), "–"),
+        (formatting.probability, (1.0,), ">99\u202f%"),
+        (formatting.probability, (0.0,), "<1\u202f%"),
+        (formatting.probability, (0.8,), "80\u202f%"),
+        (formatting.probability, (None,), "–"),
         (formatting.change, (0.034,), "+3.4\u202f%"),
         (formatting.change, (-0.0346,), "−3.5\u202f%"),
         (formatting.change, (None,), "–"),

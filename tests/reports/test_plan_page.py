@@ -1,5 +1,7 @@
 """The page of a plan: every point is on it, what it says is escaped, and the break-even line is drawn."""
 
+import csv
+import io
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +35,29 @@ def test_every_point_is_on_the_page(tmp_path: Path) -> None:
     text, found = page(tmp_path), document()
     for point in found["points"]:
         assert f"{point['speedup']:.2f}" in text
+    assert "drafts: fitted to 47 times of llama-2-7b, llama-3.1-8b, tinyllama-1.1b" in text
     crowded = page(tmp_path, batch_sizes=[100_000])
     assert "no room" in crowded
-    assert crowded.count("does not fit") == 2
+    assert crowded.count(">does not fit<") == 2
     assert "llama-2-7b with tinyllama-1.1b on 8 × a100-80gb-sxm" in text
     assert found["label"] in text
     assert "Nothing on this page was measured" in text
+
+
+def test_the_table_can_be_copied(tmp_path: Path) -> None:
+    copied = Page(page(tmp_path)).copies
+    assert list(copied) == ["copy-every-point-csv", "copy-every-point-markdown", "copy-every-point-latex"]
+    head, first, *rest = csv.reader(io.StringIO(copied["copy-every-point-csv"].lstrip("\n")))
+    row, point = dict(zip(head, first, strict=True)), document()["points"][0]
+    (at,) = [one for one in point["by_gamma"] if one["gamma"] == point["recommended_gamma"]]
+    assert len(rest) == 5
+    assert (row["of"], row["batch"], row["γ"]) == ("context 1024", "1", str(at["gamma"]))
+    expected = {
+        "T_decode, ms": point["t_decode_s"] * 1e3,
+        **{name: at[key] for name, key in (("S", "speedup"), ("S, low", "low"), ("S, high", "high"))},
+        **{name: at[key] * 1e3 for name, key in (("C(γ), ms", "t_draft_total_s"), ("T_round, ms", "t_round_s"))},
+    }
+    assert {name: float(row[name]) for name in expected} == pytest.approx(expected, rel=0.01)
 
 
 def test_break_even_is_drawn_where_it_is_crossed(tmp_path: Path) -> None:
@@ -48,7 +67,9 @@ def test_break_even_is_drawn_where_it_is_crossed(tmp_path: Path) -> None:
 
 
 def test_a_limit_that_nothing_keeps(tmp_path: Path) -> None:
-    assert "over limit" in page(tmp_path, max_itl_s=1e-6)
+    found = page(tmp_path, max_itl_s=1e-6)
+    assert "over limit" in found
+    assert found.count(">over the limit<") == 6
 
 
 def test_the_same_plan_gives_the_same_bytes(tmp_path: Path) -> None:
@@ -59,7 +80,7 @@ def test_names_are_escaped(tmp_path: Path) -> None:
     found = document()
     found["target"]["name"] = "<script>alert(1)</script>"
     text = write_plan_page(found, tmp_path / "plan.html").read_text(encoding="utf-8")
-    assert "<script>" not in text
+    assert "<script>alert" not in text
 
 
 def test_a_page_is_written_into_a_folder_that_exists(tmp_path: Path) -> None:
@@ -74,3 +95,25 @@ def test_a_page_is_not_written_over_what_a_run_measured(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"cells\.jsonl: holds what a run measured, another file name is expected"):
         write_plan_page(document(), measured)
     assert measured.read_text(encoding="utf-8") == "{}\n"
+
+
+def test_only_a_page_of_this_program_is_replaced(tmp_path: Path) -> None:
+    out = tmp_path / "plan.html"
+    out.write_text("<!DOCTYPE html>\n<title>mine</title>\n", encoding="utf-8")
+    with pytest.raises(
+        ValueError, match=r"plan\.html: expected a new file, or a page that specgauge wrote, got another"
+    ):
+        write_plan_page(document(), out)
+    assert "mine" in out.read_text(encoding="utf-8")
+    out.unlink()
+    first = write_plan_page(document(), out).read_text(encoding="utf-8")
+    assert write_plan_page(document(), out).read_text(encoding="utf-8") == first
+
+
+def test_a_page_has_room_for_so_many_points(tmp_path: Path) -> None:
+    found = document()
+    found["points"] *= 167
+    with pytest.raises(
+        ValueError, match=r"plan\.html: expected at most 1000 points on a page, got 1002; give fewer, or no"
+    ):
+        write_plan_page(found, tmp_path / "plan.html")

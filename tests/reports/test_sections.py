@@ -9,7 +9,7 @@ from specgauge.configs.schema import ValidateConfig
 from specgauge.model.settings import Point
 from specgauge.reports import sections, validation
 from specgauge.reports.html import write_report
-from specgauge.reports.records import DO_NOT, curves, read_report_data, validated
+from specgauge.reports.records import DO_NOT, RESUME, curves, read_report_data, validated
 from specgauge.reports.summaries import ALL_PROMPTS, acceptance_curves, conditional, cost_bars, cost_domain
 from specgauge.reports.tables import (
     Table,
@@ -22,7 +22,7 @@ from specgauge.reports.tables import (
 )
 from specgauge.sweeps.analysis.predictions import predict_run
 from specgauge.sweeps.store.rundir import Run
-from specgauge.sweeps.store.schema import PredictionRow
+from specgauge.sweeps.store.schema import PredictionRow, WarningRow
 from tests.reports.pages import Page, table_text
 from tests.reports.synthetic import GREEDY, ONE, Shape, a_record, build_run, curve, decode, predicted, recommended
 from tests.sweeps import made
@@ -342,7 +342,9 @@ def test_without_decoded_texts_there_is_one_sentence(run: Path) -> None:
     assert (section.missing, section.found, section.table, section.blocks) == (validation.NOT_ASKED, "", None, ())
     assert "validate: {}" in validation.NOT_ASKED
     asked = replace(data, config=data.config.model_copy(update={"validation": ValidateConfig()}))
-    assert validation.validation_section(asked, ["greedy"]).missing == validation.NOT_YET
+    assert validation.validation_section(asked, ["greedy"]).missing == validation.NOT_YET.format(remedy=RESUME)
+    late = replace(asked, warnings=[WarningRow(code="out_of_time", message="", remedy="take more seconds")])
+    assert validation.validation_section(late, ["greedy"]).missing.endswith("predictions yet: take more seconds.")
 
 
 def test_policies_have_no_say_in_what_is_said_of_gammas(run: Path) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,22 @@ def test_cells_that_are_open_for_one_reason_share_a_line(run: Run) -> None:
         ", first batch 1, context 64: one block or one prompt says nothing about\n"
         "    others, however often it is repeated, on any machine"
     )
+
+
+def test_each_reason_is_told_once_and_what_a_pair_was_refused_for_by_its_warning(run: Run) -> None:
+    unknown = {**dict.fromkeys(("value", "low", "high"))}
+    settings = [{"sampling": name, "batch_size": size} for name in ("greedy", "t1") for size in (1, 4)]
+    first = {**recommend(run).entries[0], "speedup": unknown, "decision": "undecided", "recommended_gamma": None}
+    warning = {"code": "pair_refused", "message": "not measured: pair 'p': no weights", "remedy": "…"}
+
+    def told(reason: str) -> list[str]:
+        entries = tuple({**first, **setting, "reason": reason} for setting in settings)
+        text = answer_text(Recommendations(entries=entries, confidence=0.9, warnings=(warning,)))
+        return text.partition("TRUST")[0].splitlines()
+
+    tables = ["p, greedy: no number in 2 cells", "", "p, t1: no number in 2 cells", ""]
+    assert told("refused: pair 'p': no weights") == tables
+    assert told("oom: full") == [*tables, "  4 cells, first p, greedy, batch 1, context 64: oom: full", ""]
 
 
 def test_a_run_stopped_before_it_predicted_has_answers(run: Run, tmp_path: Path) -> None:
@@ -258,8 +275,31 @@ def test_points_that_rules_leave_out_are_refused_as_such(tmp_path: Path) -> None
         recommend(found, pair="q")
 
 
-@pytest.mark.parametrize(("whole", "is_told"), [(0.98, True), (1.0, False)])
-def test_whole_requests_that_took_longer_are_told(validated: Callable[..., Run], whole: float, is_told: bool) -> None:
-    told = " ".join(answer_text(recommend(validated(validation_row(speedup_whole=whole)))).split())
-    assert f"its longest text: {whole:.2f} to {whole:.2f} ×." in told
-    assert ("Under 1 it pays only where a finished text's place in the batch is filled at once." in told) == is_told
+@pytest.mark.parametrize(
+    ("rows", "told"),
+    [
+        ([validation_row(batch_size=4, speedup_whole=0.98), validation_row(speedup_whole=1.2)], "0.98 to 1.20 ×. {}"),
+        ([validation_row(batch_size=4, speedup_whole=0.981)], "0.98 ×. {}"),
+        ([validation_row(speedup_whole=0.98)], "0.98 ×. Under 1 at batch 1 the draft's prefill takes "),
+        ([validation_row(speedup_whole=1.0)], "1.00 ×. TRUST"),
+    ],
+)
+def test_whole_requests_that_took_longer_are_told(
+    validated: Callable[..., Run], rows: list[dict[str, Any]], told: str
+) -> None:
+    under = "Under 1 (batch 4) it pays only where a finished text's place in the batch is filled at once."
+    answers = recommend(validated(*rows))
+    assert f"its longest text: {told.format(under)}" in " ".join(answer_text(answers).split())
+    assert answers.whole_requests_lose == (answers.whole_requests if "Under 1" in answers.whole_requests else "")
+
+
+def test_the_table_has_the_speedup_that_the_rates_go_by(validated: Callable[..., Run]) -> None:
+    """S from all evidence with its interval, the two figures that it comes from, and plain · S = spec."""
+    found = recommend(validated(validation_row()), sampling="greedy", batch_size=1, context=64)
+    told = dict(found.entries[0]) | {"speedup": {"value": 1.4, "low": 1.2, "high": 1.6}, "t_decode_s": 0.01}
+    lines = answer_text(replace(found, entries=(told,))).splitlines()
+    assert lines[1:3] == [
+        "batch    ctx  verdict    γ  S (90 %)         pred. measured  plain   spec  round",
+        "    1     64  speculate  2  1.40 (1.20-1.60)  1.15     1.50    100    140 1515.6",
+    ]
+    assert all(len(line) <= 80 for line in lines[:5])

@@ -128,6 +128,17 @@ def test_the_text_and_the_json_say_the_same(tmp_path: Path) -> None:
     assert entry["reason"] is None
 
 
+def test_a_gamma_other_than_the_answers_is_explained(tmp_path: Path) -> None:
+    single, batch = replays(made(tmp_path / "run"))
+    assert (single.answer_gamma, known(single.result).best_fixed_gamma) == (3, 3)
+    assert "the run recommends" not in replays_text([single, batch])
+    for cell, waits in ((single, "short last rounds\n"), (batch, "last rounds, with the wait for the longest row\n")):
+        text = replays_text([replace(cell, answer_gamma=2)])
+        assert "\n  the run recommends gamma 2 here, the smallest within 1 % of the best by rounds " in text
+        assert waits in text
+    assert [one["answer_gamma"] for one in strict_loads(replays_json([single, batch]))["replays"]] == [3, 3]
+
+
 @pytest.mark.parametrize(
     ("frames", "only", "words"),
     [

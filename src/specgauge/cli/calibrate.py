@@ -1,7 +1,7 @@
 """`specgauge plan --calibrate`: how well a roofline fitted to measured times predicts those left out, and the fit.
 
 A table of measured times (columns of `MeasuredRow`) or a run directory is fitted and cross-validated for each target
-and machine, beside a plain line in (1, B, B·s); all rows of one device together become the calibration of its entry.
+and machine, beside a + b · batch + c · batch · context; all rows of one device together become the calibration of its entry.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ from specgauge.configs.hardware import (
     load_hardware,
     load_shape,
 )
+from specgauge.configs.yaml_reader import config_text
+from specgauge.model.checks import LARGEST_GAMMA
 from specgauge.model.roofline.architecture import architecture_from_config
 from specgauge.model.roofline.calibration import (
     FORMS,
@@ -34,6 +36,7 @@ from specgauge.model.roofline.calibration import (
     Axis,
     Calibration,
     Comparison,
+    MeasuredSteps,
     compare,
     cross_validate,
     impossible_pairs,
@@ -44,16 +47,16 @@ from specgauge.model.roofline.deployment import Deployment
 from specgauge.model.roofline.step_time import step_time_s
 from specgauge.sweeps.foretell.calibration import (
     PARTS,
-    MeasuredDrafts,
     MeasuredGroup,
     Rounds,
     calibration_entry,
+    draft_steps,
     groups_of_run,
 )
 from specgauge.sweeps.foretell.machine import Dtypes, deployment, windowed
 from specgauge.sweeps.store.files import write_text_atomically
 from specgauge.sweeps.store.rundir import Run, check_written
-from specgauge.sweeps.store.schema import OPEN, Count, Positive, Text, Whole
+from specgauge.sweeps.store.schema import OPEN, BatchSize, Positive, Text, Whole
 from specgauge.sweeps.text_table import text_table
 
 FEWEST_ROWS = 8
@@ -70,9 +73,9 @@ class MeasuredRow:
     draft: Text | None = None
     """A shape, or a name with `self` in it: the target with a smaller cache."""
     gpu: Annotated[Text, Field(min_length=1)]
-    batch_size: Count
+    batch_size: BatchSize
     context: Whole
-    gamma: Whole
+    gamma: Annotated[Whole, Field(le=LARGEST_GAMMA)]
     t_decode_s: Positive
     t_verify_s: Positive
     t_draft_total_s: Annotated[float, Field(strict=True, allow_inf_nan=False, ge=0)] | None = None
@@ -93,10 +96,17 @@ def measured_groups(
     """The groups of a table, or of a run directory on an entry that is named.
 
     Raises:
-        ValueError: as `read_groups`; for a run, no entry or nothing that was timed.
+        ValueError: as `read_groups`; for a run, no entry or nothing that was timed; an option that tells nothing of it.
     """
     if not path.is_dir():
+        if tensor_parallel != 1:
+            expected = "expected none beside a table, whose gpu column tells it, such as 8xA100"
+            raise ValueError(f"--tensor-parallel: {expected}, got {tensor_parallel}")
         return read_groups(path, aliases=aliases, dtype=dtype or "bfloat16", draft_window=draft_window)
+    given = {"--alias": aliases, "--dtype": dtype, "--draft-window": draft_window}
+    told = [name for name, value in given.items() if value]
+    if told:
+        raise ValueError(f"{told[0]}: expected a table beside it, got the run {path}, whose models are known")
     if hardware is None:
         raise ValueError(f"--hardware: expected the entry of the machine that {path} was measured on, got none")
     return groups_of_run(Run.open(path), load_hardware(hardware), tensor_parallel=tensor_parallel)
@@ -110,10 +120,15 @@ def read_groups(
     draft_window: tokens that the drafts' caches hold at most.
 
     Raises:
-        ValueError: the table cannot be read (file, line, column), or a name of it means nothing.
+        ValueError: the table cannot be read (file, line, column), has a row twice, or a name of it means nothing.
     """
     grouped: dict[tuple[str, str], list[MeasuredRow]] = {}
-    for row in read_table(path, MeasuredRow).rows:
+    seen: dict[MeasuredRow, int] = {}
+    for number, row in enumerate(read_table(path, MeasuredRow).rows, start=1):
+        if row in seen:
+            point = f"{row.target} on {row.gpu}, batch size {row.batch_size}, context {row.context}, gamma {row.gamma}"
+            raise ValueError(f"{path}: expected every row once, got row {seen[row]} again as row {number}: {point}")
+        seen[row] = number
         grouped.setdefault((row.target, row.gpu), []).append(row)
     return [_group(target, gpu, rows, aliases, dtype, draft_window) for (target, gpu), rows in grouped.items()]
 
@@ -126,7 +141,7 @@ def _group(
     dtype: str,
     draft_window: int | None,
 ) -> MeasuredGroup:
-    match = re.fullmatch(r"(?:(\d+)x)?(.+)", gpu)
+    match = re.fullmatch(r"(?:(\d+)x)?(.+)", gpu, flags=re.DOTALL)
     assert match is not None
     shape = aliases.get(target) or _shipped("target", target, SHAPES)
     machine = deployment(
@@ -146,31 +161,36 @@ def _group(
         )
         for part in PARTS
     }
-    drafts = tuple(_drafts(name, rows, machine, aliases, draft_window) for name in _draft_names(rows, aliases))
-    return MeasuredGroup(target=target, gpu=gpu, rows=len(rows), steps=steps, rounds=_rounds(rows), drafts=drafts)
-
-
-def _draft_names(rows: Sequence[MeasuredRow], aliases: Mapping[str, str]) -> list[str]:
-    """Drafts of a known shape whose times all stand in the table."""
-    names = dict.fromkeys(row.draft for row in rows if row.draft)
-    timed = [name for name in names if all(row.t_draft_total_s for row in rows if row.draft == name)]
-    return [name for name in timed if "self" in name or name in aliases or _nearest_shape(name) is not None]
+    timed: dict[str, list[MeasuredRow]] = {}
+    for row in rows:
+        if row.draft and row.gamma and row.t_draft_total_s:
+            timed.setdefault(row.draft, []).append(row)
+    known = [name for name in timed if "self" in name or name in aliases or _nearest_shape(name) is not None]
+    return MeasuredGroup(
+        target=target,
+        gpu=gpu,
+        rows=len(rows),
+        steps=steps,
+        rounds=_rounds(rows),
+        drafts=tuple(_drafts(name, timed[name], machine, aliases, draft_window) for name in known),
+        unknown_drafts=tuple(name for name in timed if name not in known),
+    )
 
 
 def _drafts(
-    name: str, rows: Sequence[MeasuredRow], target: Deployment, aliases: Mapping[str, str], window: int | None
-) -> MeasuredDrafts:
-    draft, own = target, [row for row in rows if row.draft == name]
+    name: str, own: Sequence[MeasuredRow], target: Deployment, aliases: Mapping[str, str], window: int | None
+) -> MeasuredSteps:
+    draft = target
     if name in aliases or "self" not in name:
         shape = aliases.get(name) or _nearest_shape(name) or name
         architecture = architecture_from_config(load_shape(shape), name=Path(shape).name)
         draft = replace(target, architecture=architecture)
-    return MeasuredDrafts(
-        draft=draft if window is None else windowed(draft, window),
-        batch_size=np.array([row.batch_size for row in own]),
-        context=np.array([row.context for row in own]),
-        gamma=np.array([row.gamma for row in own]),
-        t_draft_total_s=np.array([row.t_draft_total_s for row in own]),
+    return draft_steps(
+        draft if window is None else windowed(draft, window),
+        batch_size=[row.batch_size for row in own],
+        context=[row.context for row in own],
+        gamma=[row.gamma for row in own],
+        t_draft_total_s=np.array([row.t_draft_total_s for row in own], dtype=np.float64),
     )
 
 
@@ -237,18 +257,33 @@ def calibrated_entry(
 
 
 def write_entry(entry: HardwareEntry, out: Path) -> None:
-    """The entry's file, which `--hardware FILE` takes.
+    """The entry's file, which `--hardware FILE` takes; one that was so written for the same machine is replaced.
 
     Raises:
-        ValueError: `out` is no file, in no folder, or holds what a run measured.
+        ValueError: `out` is no file, in no folder, holds what a run measured, or is a file of another kind.
         StorageError: the disk refused the write.
     """
     check_written(out, "mine.yaml")
+    if out.exists() and not _is_entry_of(entry, out):
+        raise ValueError(
+            f"{out}: expected a new file, or one that specgauge wrote for {entry.name} with the same peaks, got "
+            "another, which is kept; name a new file, or move that one"
+        )
     write_text_atomically(out, entry.to_yaml())
 
 
-def entries_text(entries: Sequence[HardwareEntry]) -> str:
-    """Calibrations with all rows of a device, the errors on what was left out first."""
+def _is_entry_of(entry: HardwareEntry, path: Path) -> bool:
+    """Whether the file is, to the byte, what this program writes for the machine, calibration aside."""
+    try:
+        there, text = load_hardware(path), config_text(path)
+    except ValueError:
+        return False
+    plain = {"calibration": None}
+    return there.to_yaml() == text and there.model_copy(update=plain) == entry.model_copy(update=plain)
+
+
+def entries_text(entries: Sequence[HardwareEntry], groups: Sequence[MeasuredGroup] = ()) -> str:
+    """Calibrations with all rows of a device, the errors on what was left out first; what of the groups is not in."""
     rows: list[list[object]] = []
     for entry in entries:
         fitted = entry.calibration
@@ -264,17 +299,39 @@ def entries_text(entries: Sequence[HardwareEntry]) -> str:
                 _fraction("flops_fraction", fitted),
                 f"{fitted.launch_s * 1e6:.0f} µs",
                 epsilon,
-                None if fitted.draft_error is None else f"{fitted.draft_error:.1%}",
             ]
         )
-    headings = ["device", "steps", "same target", "another", "bandwidth", "FLOPs", "launch", "epsilon", "drafts"]
+    headings = ["device", "steps", "same target", "another", "bandwidth", "FLOPs", "launch", "epsilon"]
     head = "all rows of a device together; error on what was left out: mean (worst)"
     lines = [head, text_table(headings, rows)]
     if any("*" in str(row) for row in rows):
         lines.append("* at the peak, or hardly told by these steps")
-    if any(row[-1] is not None for row in rows):
-        lines.append("drafts: C(gamma) as the draft's shape foretells it against the measured one; not fitted")
-    return "\n".join(lines)
+    unknown = list(dict.fromkeys(name for group in groups for name in group.unknown_drafts))
+    left_out = [f"drafts of unknown shape, left out: {', '.join(unknown)}; name them with --alias NAME=SHAPE"]
+    return "\n".join([*lines, *_drafts_text(entries), *(left_out if unknown else ())])
+
+
+def _drafts_text(entries: Sequence[HardwareEntry]) -> list[str]:
+    """What drafts take beyond their targets' numbers, the errors on times left out first."""
+    rows: list[list[object]] = []
+    for entry in entries:
+        fitted = entry.calibration
+        if fitted is None or fitted.draft_error is None:
+            continue
+        own, plain = fitted.draft, f"{fitted.draft_error:.1%}"
+        if own is None:
+            rows.append([entry.name, None, None, None, plain, None, None])
+            continue
+        errors = [None if one is None else f"{one.rms:.1%}" for one in (own.same_draft, own.other_draft)]
+        costs = (f"{own.launch_s * 1e6:.0f} µs", f"{own.token_s * 1e6:.1f} µs")
+        rows.append([entry.name, own.steps, *errors, plain, *costs])
+    if not rows:
+        return []
+    headings = ["device", "steps", "same draft", "another", "as the target", "launch", "a token"]
+    lines = ["", "drafts, C(gamma); root mean square error on what was left out", text_table(headings, rows)]
+    if any(row[1] is None for row in rows):
+        lines.append("without numbers of their own: times too few, or no fit predicts those left out better")
+    return lines
 
 
 def _error_text(error: CalibrationError | None) -> str | None:
@@ -306,7 +363,8 @@ def _comparison_text(group: MeasuredGroup, comparison: Comparison) -> str:
         rows += [[f"  {by} {value}", *(f"{errors[value]:.2%}" for errors in by_value)] for value in sorted(by_value[0])]
     lines = [
         f"{group.target} on {group.gpu}, {group.rows} rows; {by} held out, absolute relative error: mean (worst)",
-        text_table(["", "line in (1, B, B·s)", "roofline, same rows", "roofline, both parts"], rows),
+        text_table(["", "plain line", "roofline, same rows", "roofline, both parts"], rows),
+        "plain line: a + b · batch + c · batch · context, blind to model and machine",
         f"fitted on all: {fitted_text(comparison.calibration)}",
     ]
     return "\n".join([*lines, *_misses(comparison)])
@@ -345,7 +403,7 @@ def _misses(comparison: Comparison) -> list[str]:
             )
         line, roofline = comparison.line[part].by_value(), held.by_value()
         lines += [
-            f"the line is nearer for {symbol} at {held.by} {value}: {line[value]:.2%} against {roofline[value]:.2%}"
+            f"the plain line is nearer for {symbol} at {held.by} {value}: {line[value]:.2%} against {roofline[value]:.2%}"
             for value in sorted(roofline)
             if roofline[value] > line[value]
         ]
@@ -356,7 +414,7 @@ def _misses(comparison: Comparison) -> list[str]:
             f"{peak / 1e12:.2f}"
             for first, second, rate in impossible_pairs(steps)
         ]
-    return lines or [f"no row misses by over {MISS:.0%}, and the line is nowhere nearer"]
+    return lines or [f"no row misses by over {MISS:.0%}, and the plain line is nowhere nearer"]
 
 
 def _forms_text(groups: Sequence[MeasuredGroup], *, by: Axis) -> str:

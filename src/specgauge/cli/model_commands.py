@@ -298,12 +298,15 @@ def _planned(
     from specgauge.cli.plan import plan_of
     from specgauge.sweeps.foretell.document import plan_document
 
+    max_itl_s = None if max_itl is None else parse_duration_s(max_itl, "--max-itl", needs_unit=True)
+    if max_itl_s == 0:
+        raise ValueError(f"--max-itl: expected a time above 0, got {max_itl!r}")
     planned = plan_of(
         models,
         acceptance,
         batch_sizes=parse_batch_sizes(batch_size, "--batch-size"),
         contexts=list(dict.fromkeys(parse_counts(context, "--context"))),
-        max_itl_s=None if max_itl is None else parse_duration_s(max_itl, "--max-itl", needs_unit=True),
+        max_itl_s=max_itl_s,
     )
     return plan_document(planned)
 
@@ -358,9 +361,9 @@ def _calibrate(
     command += "" if launch_of is None else f" --launch-of {launch_of}"
     command += "" if fit.draft_window is None else f" --draft-window {fit.draft_window}"
     entry = calibrated_entry(groups, hardware, source=fit.source or str(path), command=command, launch_of=launch_of)
-    print(entries_text([entry]))
     if fit.out is not None:
         write_entry(entry, fit.out)
+    print(entries_text([entry], groups))
 
 
 def explain(

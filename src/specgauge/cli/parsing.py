@@ -25,7 +25,6 @@ from specgauge.configs.reading import TABLE_BYTES, read_text
 from specgauge.model.acceptance import profiles
 from specgauge.model.acceptance.acceptance import Acceptance
 from specgauge.model.checks import LARGEST_GAMMA, FloatArray
-from specgauge.sweeps.store.rows import columns, csv_lines, csv_rows
 
 UNITS_PER_S = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 DEFAULT_GAMMAS = "1:8"
@@ -295,6 +294,8 @@ def read_table(path: str | Path, row_type: type[Row]) -> Table[Row]:
             wrong; the message names file, line and column.
         OSError: it cannot be read.
     """
+    from specgauge.sweeps.store.rows import columns, csv_lines, csv_rows  # late: options alone read no row
+
     name = str(path)
     try:
         text = read_text(Path(path), TABLE_BYTES)

@@ -15,10 +15,11 @@ from specgauge.cli.parsing import GivenAcceptance, RecordedProfile, parse_accept
 from specgauge.sweeps.foretell.acceptance_lengths import read_acceptance_lengths
 from specgauge.sweeps.foretell.document import Plan
 from specgauge.sweeps.foretell.machine import PlannedPair
-from specgauge.sweeps.foretell.words import PART_WORDS, acceptance_words, context_sentence, span_words
+from specgauge.sweeps.foretell.words import PART_WORDS, acceptance_words, context_sentence, span_words, trust_words
 from specgauge.sweeps.text_table import text_table
 
 WIDTH = 80
+_NARROWEST = len("context 1  ")
 
 
 def typed_acceptance(
@@ -30,13 +31,20 @@ def typed_acceptance(
         ValueError: none or several are given, the one cannot be read, or it does not reach a gamma that is asked.
     """
     if lengths is None:
-        return parse_acceptance(given, gamma)
+        found = parse_acceptance(given, gamma)
+        known, beyond = found.profile.gamma_drafted, max(found.gammas)
+        if found.profile.source != "alpha" and beyond > known:
+            raise ValueError(
+                f"--rates: expected a rate for each of {beyond} drafts, as --gamma goes to {beyond}, got {known}; give "
+                f"the others, or end --gamma at {known} (--gamma 1:{known})"
+            )
+        return found
     typed = [name for name, value in given.items() if value is not None]
     if typed:
         raise ValueError(f"acceptance: expected --acceptance-lengths or --{typed[0]}, got both")
-    found = read_acceptance_lengths(lengths, table)
-    profile, gammas = found.profile(None if gamma is None else parse_gammas(gamma, "--gamma"))
-    return GivenAcceptance(profile=profile, gammas=gammas, inputs={"file": found.path, "table": found.name})
+    tabled = read_acceptance_lengths(lengths, table)
+    profile, gammas = tabled.profile(None if gamma is None else parse_gammas(gamma, "--gamma"))
+    return GivenAcceptance(profile=profile, gammas=gammas, inputs={"file": tabled.path, "table": tabled.name})
 
 
 def plan_of(
@@ -66,7 +74,7 @@ def plan_text(document: Mapping[str, Any]) -> str:
     lines += _map(document)
     lines += [line for one in document["contexts"] for line in _wrapped(context_sentence(one, document), hanging=True)]
     lines += ["", *_bounds(document), ""]
-    lines += [line for words in _trust(document) for line in _wrapped(words)]
+    lines += [line for words in trust_words(document) for line in _wrapped(words)]
     return "\n".join(lines)
 
 
@@ -100,7 +108,8 @@ def _map(document: Mapping[str, Any]) -> Iterator[str]:
     points = {(one["batch_size"], one["context"]): one for one in document["points"]}
     contexts = [one["context"] for one in document["contexts"]]
     while contexts:
-        tables = (_table(document["batch_sizes"], contexts[:count], points) for count in range(len(contexts), 0, -1))
+        most = min(len(contexts), WIDTH // _NARROWEST)
+        tables = (_table(document["batch_sizes"], contexts[:count], points) for count in range(most, 0, -1))
         count, lines = next((count, lines) for count, lines in tables if count == 1 or max(map(len, lines)) <= WIDTH)
         contexts = contexts[count:]
         yield from (*lines, "")
@@ -161,15 +170,3 @@ def _bound_spans(points: Sequence[Mapping[str, Any]], part: str) -> str:
         sizes = [point["batch_size"] for point in alike]
         spans.append(f"{PART_WORDS[bound]} {span_words(sizes[0], sizes[-1])}")
     return ", ".join(spans)
-
-
-def _trust(document: Mapping[str, Any]) -> Iterator[str]:
-    fitted = document["calibration"]
-    if fitted is not None:
-        outside = sum(point["calibrated"] is False for point in document["points"])
-        devices = " or ".join(map(str, fitted["tensor_parallel"]))
-        batch_sizes, contexts, tokens = (span_words(*fitted[name]) for name in ("batch_sizes", "contexts", "tokens"))
-        spans = f"{devices} devices, batch sizes {batch_sizes}, contexts {contexts}, {tokens} tokens a sequence"
-        beyond = f"; {outside} of {len(document['points'])} points lie outside, where its error is not known"
-        yield f"calibration: {fitted['source']}; {spans}{beyond if outside else ''}"
-    yield from document["warnings"]

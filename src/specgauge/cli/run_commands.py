@@ -169,13 +169,15 @@ def report(
     ] = None,
 ) -> None:
     """Write a run's HTML report, one file without links."""
+    from specgauge.sweeps.store.rundir import Run
+
+    run = Run.open(run_dir)  # before what draws is loaded
     from specgauge.reports.html import write_report
     from specgauge.reports.plot import plot_format, write_plot
-    from specgauge.sweeps.store.rundir import Run
 
     if plot is not None:
         plot_format(plot)
-    trusted(Run.open(run_dir))
+    trusted(run)
     print(write_report(run_dir, out))
     if plot is not None:
         print(write_plot(run_dir, plot))

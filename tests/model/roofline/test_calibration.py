@@ -6,17 +6,20 @@ import numpy as np
 import pytest
 
 from specgauge.model.roofline.calibration import (
+    FEWEST_DRAFTS,
     FORMS,
     SUM,
     MeasuredSteps,
     calibrate,
     carried_launch,
     cross_validate,
+    fit_drafts,
     fit_efficiency,
     held_out_error,
     impossible_pairs,
     line_fit,
     measured_steps,
+    rms_error,
     roofline_fit,
     unidentified,
 )
@@ -187,3 +190,37 @@ def test_fractions_end_at_the_peak_and_say_so() -> None:
     work = step_work(machine, batch_size=steps.batch_size, context=steps.context, tokens=steps.tokens)
     cached = replace(steps, deployment=machine, time_s=step_time_s(work, machine, faster))
     assert fit_efficiency([cached]).bandwidth_fraction == pytest.approx(1.3, rel=1e-4)
+
+
+def drafting(off: float = 1.0, efficiency: Efficiency = TRUTH) -> MeasuredSteps:
+    """A draft's steps at two contexts, `off` at every second batch size."""
+    steps = synthetic(efficiency, model="llama-3.2-1b")
+    one = steps.take(steps.tokens == 1)
+    uneven = np.isin(one.batch_size, (4, 64))
+    return replace(one, time_s=one.time_s * np.where(uneven, off, 1 / off))
+
+
+def test_what_drafts_take_beyond_their_work_is_fitted() -> None:
+    fast = fit_drafts([drafting(efficiency=replace(TRUTH, launch_s=5e-5))], TRUTH)
+    drawing = fit_drafts([drafting(efficiency=replace(TRUTH, launch_s=2e-4, token_s=1e-5))], TRUTH)
+    assert fast is not None
+    assert drawing is not None
+    assert (fast.efficiency.launch_s, fast.efficiency.token_s) == pytest.approx((5e-5, 0.0), rel=1e-3, abs=1e-9)
+    assert (drawing.efficiency.launch_s, drawing.efficiency.token_s) == pytest.approx((2e-4, 1e-5), rel=1e-3)
+    assert drawing.efficiency.bandwidth_fraction == TRUTH.bandwidth_fraction
+    assert (drawing.same_draft.held_out, drawing.other_draft, drawing.error < 1e-3) == ("batch_size", None, True)
+
+
+def test_drafts_that_no_fit_foretells_better_keep_the_numbers_of_their_target() -> None:
+    steps = drafting(1.1)
+    assert rms_error([steps], TRUTH) == pytest.approx(np.log(1.1), rel=1e-9)
+    assert fit_drafts([steps], TRUTH) is None
+
+
+def test_few_times_of_drafts_or_of_one_place_tell_no_error() -> None:
+    steps = drafting(efficiency=replace(TRUTH, launch_s=5e-5))
+    assert steps.time_s.size == FEWEST_DRAFTS
+    assert fit_drafts([steps.take(np.arange(FEWEST_DRAFTS) > 0)], TRUTH) is None
+    alike = np.full(FEWEST_DRAFTS, float(steps.time_s[0]))
+    one = measured_steps(steps.deployment, batch_size=1, context=500, tokens=1, time_s=alike)
+    assert fit_drafts([one], TRUTH) is None

@@ -1,6 +1,7 @@
 """Costs drawn as far off as times were: their spread, what cancels, and that the estimate stays."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,6 +16,20 @@ COSTS = RooflineCosts(
     efficiency=Efficiency(bandwidth_fraction=0.8, flops_fraction=0.5, launch_s=1e-5),
     t_overhead_s=1e-3,
 ).costs(8, 1000, [1, 2, 4])
+
+
+def test_a_draft_has_numbers_of_its_own_where_its_times_were_measured() -> None:
+    target, draft = deployed("llama-2-7b"), deployed("tinyllama-1.1b")
+    common = Efficiency(bandwidth_fraction=0.8, flops_fraction=0.5, launch_s=1e-5)
+    own = replace(common, launch_s=3e-5, token_s=1e-6)
+    plain = RooflineCosts(target=target, draft=draft, efficiency=common).costs(8, 1000, [1, 2, 4])
+    found = RooflineCosts(target=target, draft=draft, efficiency=common, draft_efficiency=own).costs(8, 1000, [1, 2, 4])
+    more = 22 * 2e-5 + 8 * 1e-6  # 22 layers, 8 sequences, for each draft
+    expected = plain.t_draft_total_s + np.array([1, 2, 4]) * more
+    np.testing.assert_allclose(found.t_draft_total_s, expected, rtol=1e-12)
+    np.testing.assert_array_equal(found.t_verify_s, plain.t_verify_s)
+    # a step that is fed two tokens draws one: nothing more
+    assert found.t_draft_catch_up_s == pytest.approx(plain.t_draft_catch_up_s, rel=1e-9)
 
 
 def spread(values: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> float:

@@ -85,7 +85,10 @@ def test_the_dtype_is_the_configs_where_none_is_asked_for() -> None:
     )
     with pytest.raises(ValueError, match=r"^tiny: weight dtype: expected one of .*, got nothing; "):
         precision_of(tiny(), card)
-    with pytest.raises(ValueError, match=r"^tiny: weight dtype: expected one of .*, got awq; "):
+    with pytest.raises(
+        ValueError,
+        match=r"^tiny: field 'quantization_config': expected weights of 4 or 8 bits by .*, got 'awq' without; ",
+    ):
         precision_of(tiny(dtype="bfloat16", quantization_config={"quant_method": "awq"}), card)
 
 

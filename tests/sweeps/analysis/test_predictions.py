@@ -19,8 +19,10 @@ import yaml
 from specgauge.configs.schema import Config
 from specgauge.model.arms import arm_names
 from specgauge.model.decision import OPTIMISTIC, costs_from_blocks
+from specgauge.reports import records as records_module
 from specgauge.sweeps.analysis import predictions as predictions_module
-from specgauge.sweeps.analysis.predictions import predict, predict_run
+from specgauge.sweeps.analysis import timings as timings_module
+from specgauge.sweeps.analysis.predictions import AnalysedRun, predict, predict_run
 from specgauge.sweeps.analysis.settings import RunSetting, run_settings
 from specgauge.sweeps.plan import Cell, plan_cells
 from specgauge.sweeps.store.derived import stands
@@ -47,6 +49,18 @@ def rows_of(run: Run, **key: Any) -> dict[int, dict[str, Any]]:
 
 def codes(run: Run) -> list[str]:
     return [warning["code"] for warning in predict(run).warnings]
+
+
+def test_outcomes_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, read = write_run(tmp_path / "run", made.config(), {"greedy": acceptance_frame(10, 16)}), Mock(return_value={})
+    for module in (predictions_module, timings_module, records_module):
+        monkeypatch.setattr(module, "read_outcomes", read)
+    AnalysedRun.read(run)
+    assert read.call_count == 1
+    predict_run(run)
+    read.reset_mock()
+    records_module.read_report_data(run.path)
+    assert read.call_count == 1
 
 
 def test_constant_times_and_acceptance_give_s_by_hand(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from specgauge.sweeps.analysis.predictions import predict
 from specgauge.sweeps.analysis.timings import NOT_YET, UNMEASURED, CellTimings, collect_timings
 from specgauge.sweeps.analysis.warnings import decision_warnings, decoding_warnings, text_warnings, timing_warnings
 from specgauge.sweeps.plan import plan_cells
+from specgauge.sweeps.store.outcomes import OUT_OF_TIME
 from specgauge.sweeps.store.rows import row_of
 from specgauge.sweeps.store.schema import JournalLine
 from tests.sweeps import made
@@ -87,6 +88,12 @@ def test_every_planned_arm_is_there_with_its_reason() -> None:
     assert again.trouble(1) == ("ok", "")
     prefill = cell.arms["prefill_target"]
     assert (prefill.status, prefill.reason, prefill.samples_s.shape) == (UNMEASURED, NOT_YET, (0, 1))
+
+
+def test_arms_that_the_seconds_ended_before_have_no_other_remedy() -> None:
+    (late,), (other,) = (collect_timings(plan_cells(made.config()), (1,), [], late={pair}) for pair in "pq")
+    assert {arm.reason for arm in late.arms.values()} == {OUT_OF_TIME}
+    assert {arm.reason for arm in other.arms.values()} == {NOT_YET}
 
 
 def test_ragged_marks_are_refused() -> None:

@@ -9,10 +9,23 @@ import pytest
 from specgauge.sweeps.exports.answers import DraftSource
 from specgauge.sweeps.exports.engine import Request
 from specgauge.sweeps.exports.llama_cpp import flags
-from tests.sweeps.exports.made_answers import NGRAM, answers, single
+from tests.sweeps.exports.made_answers import EAGLE, LAYERS, NGRAM, answers, single
 
 NEW = "--spec-draft-model org/draft --spec-draft-n-max 4 --spec-draft-n-min 0 --spec-draft-p-min 0"
 OLD = "--model-draft org/draft --draft-max 4 --draft-min 0 --draft-p-min 0"
+PARSER: dict[str, type | tuple[str, ...]] = {
+    "--spec-type": ("ngram-simple", "draft-eagle3"),
+    "--spec-draft-model": str,
+    "--spec-draft-n-max": int,
+    "--spec-draft-n-min": int,
+    "--spec-draft-p-min": float,
+    "--spec-draft-sampling": ("greedy", "probabilistic"),
+    "--spec-ngram-simple-size-n": int,
+    "--spec-ngram-simple-size-m": int,
+}
+"""Flags that the parser of b11549 takes, and what of: read back from its parameters."""
+REMOVED = {"--draft-max", "--draft-min", "--spec-ngram-size-n", "--spec-ngram-size-m"}
+"""Flags that it knows as removed, and refuses."""
 RENAMED = {
     "--draft-max": "--spec-draft-n-max",
     "--draft-min": "--spec-draft-n-min",
@@ -35,6 +48,31 @@ def test_the_spelling_is_that_of_the_build_and_the_other_stands_beside_it(
     export = flags(single(), Request(release=release))
     assert export.content == f"{written}\n"
     assert note in export.notes
+
+
+@pytest.mark.parametrize("draft", [DraftSource(kind="model", model="d.gguf"), NGRAM, EAGLE, LAYERS])
+@pytest.mark.parametrize("draft_sampling", ["same", "greedy"])
+def test_the_parser_takes_what_is_written(draft: DraftSource, draft_sampling: str) -> None:
+    words = flags(single(draft=draft, draft_sampling=draft_sampling), Request()).content.split()
+    assert words
+    for flag, value in zip(words[::2], words[1::2], strict=True):
+        known = PARSER[flag]
+        assert value in known if isinstance(known, tuple) else known(value) is not None
+
+
+def test_builds_before_it_take_what_it_refuses() -> None:
+    for draft in (DraftSource(kind="model", model="d.gguf"), NGRAM):
+        words = flags(single(draft=draft), Request(release="b8953")).content.split()
+        assert REMOVED & set(words[::2])
+
+
+def test_an_eagle_head_is_told_from_a_plain_draft_model() -> None:
+    export = flags(single(draft=EAGLE), Request())
+    assert export.content == (
+        "--spec-type draft-eagle3 --spec-draft-model org/eagle --spec-draft-n-max 4 --spec-draft-n-min 0 "
+        "--spec-draft-p-min 0\n"
+    )
+    assert "--spec-type draft-eagle3 is known of b11549; older builds may not have it" in export.notes
 
 
 def test_the_spellings_mean_the_same() -> None:

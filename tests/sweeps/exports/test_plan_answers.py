@@ -14,22 +14,22 @@ from specgauge.sweeps.exports.plan_answers import plan_answers
 from specgauge.sweeps.exports.registry import export_settings
 
 
-def by_gamma(gamma: int, speedup: float) -> dict[str, Any]:
+def by_gamma(gamma: int, speedup: float, low: float | None = None) -> dict[str, Any]:
     return {
         "gamma": gamma, "tokens_per_round": 1.5 + gamma / 4, "t_draft_total_s": 0.001, "t_verify_s": 0.01,
-        "t_round_s": 0.011, "speedup": speedup, "low": None, "high": None, "within_limits": True,
+        "t_round_s": 0.011, "speedup": speedup, "low": low, "high": low and 2 * speedup - low, "within_limits": True,
     }  # fmt: skip
 
 
-def point(batch_size: int, context: int, gamma: int) -> dict[str, Any]:
+def point(batch_size: int, context: int, gamma: int, verdict: str = "speculate", low: float = 1.05) -> dict[str, Any]:
     return {
         "batch_size": batch_size,
         "context": context,
         "fits": True,
-        "decision": {"verdict": "undecided", "reason": "nothing was measured"},
+        "decision": {"verdict": verdict, "reason": f"why at {batch_size}"},
         "gamma": gamma,
         "best_gamma": gamma or 1,
-        "by_gamma": [by_gamma(1, 1.1), by_gamma(2, 1.2)],
+        "by_gamma": [by_gamma(1, 1.1, low), by_gamma(2, 1.2, low)],
     }
 
 
@@ -45,7 +45,12 @@ def document() -> dict[str, Any]:
         "draft": {"name": "llama-3.2-1b", "kind": "model"},
         "acceptance": {"source": "alpha", "alpha": 0.78},
         "confidence": 0.9,
-        "points": [point(16, 1024, 1), point(2, 1024, 1), point(2, 8192, 1), point(64, 1024, 1)],
+        "points": [
+            point(16, 1024, 0, "do not speculate"),
+            point(2, 1024, 1),
+            point(2, 8192, 1),
+            point(64, 1024, 1),
+        ],
         "contexts": [
             {"context": 1024, "schedule": schedule},
             {"context": 8192, "schedule": [{"first": 2, "last": 2, "gamma": 1}]},
@@ -71,7 +76,8 @@ def test_the_schedule_is_that_of_the_plan(plan: Callable[..., Path]) -> None:
     assert [(one.first, one.last, one.gamma) for one in found.ranges] == [(1, 7, 2), (8, 16, 0)]
     assert [(one.batch_size, one.gamma) for one in found.points] == [(2, 2), (16, 0)]
     assert found.points[0].by_gamma[2].tokens_per_round == 2.0
-    assert found.points[0].label == "batch 2: γ 2, S 1.20, 2.00 tokens a round, undecided: nothing was measured"
+    assert found.points[0].label == "batch 2: γ 2, S 1.20 (1.05 to 1.35), 2.00 tokens a round"
+    assert found.points[1].label == "batch 16: γ 0, do not speculate: why at 16"
     assert found.origin == "predicted for 4 x h100-sxm (uncalibrated, data-sheet peaks)"
     assert (found.pair, found.draft) == ("llama-3.1-70b with llama-3.2-1b", DraftSource(kind="model"))
     assert found.warnings == ()
@@ -85,6 +91,86 @@ def test_the_longest_context_in_which_something_fits_is_taken(plan: Callable[...
     found = plan_answers(plan())
     assert (found.context, found.ranges[0].gamma) == (8192, 1)
     assert found.warnings == ("context 8192 was taken of 1024, 8192: --context chooses",)
+
+
+def open_plan(*points: dict[str, Any]) -> dict[str, Any]:
+    """A plan of γ 2 up to batch size 16, asked at some batch sizes."""
+    schedule = [{"first": 1, "last": 16, "gamma": 2}]
+    return {"points": list(points), "contexts": [{"context": 1024, "schedule": schedule}]}
+
+
+MIXED = (point(1, 1024, 2, low=1.2), point(4, 1024, 2, low=1.1), point(16, 1024, 2, "undecided", low=0.9))
+"""γ 2 pays up to batch size 4; at 16 the interval of S reaches below 1."""
+
+
+def test_what_is_undecided_is_0_with_the_reason(plan: Callable[..., Path]) -> None:
+    """ln 1.1 falls to ln 0.9 in 12 steps, and is above 0 for the first 5 of them."""
+    found = plan_answers(plan(**open_plan(*MIXED)))
+    assert [(one.first, one.last, one.gamma, one.verdict) for one in found.ranges] == [
+        (1, 9, 2, "speculate"),
+        (10, 16, 0, "undecided"),
+    ]
+    assert found.points[-1].label == "batch 16: γ 0, undecided: why at 16"
+    assert found.largest_gamma == 2
+
+
+@pytest.mark.parametrize(("undecided", "gamma"), [("off", 0), ("gamma", 2), (1, 1)])
+def test_what_is_undecided_is_chosen(plan: Callable[..., Path], undecided: Any, gamma: int) -> None:
+    path = plan(**open_plan(*MIXED))
+    found = plan_answers(path, undecided=undecided)
+    assert [(one.first, one.last, one.gamma) for one in found.ranges] == [(1, 9, 2), (10, 16, gamma)]
+    settings = export_settings(path, "vllm", undecided=undecided)
+    assert json.loads(settings.content)["num_speculative_tokens_per_batch_size"] == (
+        [[1, 9, 2], [10, 1024, 0]]
+        if gamma == 0
+        else [[1, 16, 2], [17, 1024, 0]]
+        if gamma == 2
+        else [[1, 9, 2], [10, 16, 1], [17, 1024, 0]]
+    )
+    assert f"batch 16: γ {gamma}, " in settings.header
+    assert "undecided: why at 16\n" in settings.header
+
+
+def test_what_lies_between_a_decided_and_an_open_batch_size_says_so(plan: Callable[..., Path]) -> None:
+    points = (MIXED[0], point(8, 1024, 2, "undecided", low=0.9), point(12, 1024, 2, low=1.1), point(16, 1024, 2))
+    found = plan_answers(plan(**open_plan(*points)))
+    assert [(one.first, one.last, one.gamma) for one in found.ranges] == [(1, 5, 2), (6, 10, 0), (11, 16, 2)]
+    assert found.ranges[1].reason == "why at 8"
+    gap = plan_answers(plan(**open_plan(MIXED[0], point(16, 1024, 2, "do not speculate", low=0.9))))
+    assert [(one.first, one.last, one.gamma) for one in gap.ranges] == [(1, 10, 2), (11, 15, 0), (16, 16, 0)]
+    assert gap.open_ranges[0].reason == "speculate at batch size 1 and do not speculate at batch size 16"
+
+
+def test_a_plan_without_intervals_decides_nothing(plan: Callable[..., Path]) -> None:
+    points = [{**point(size, 1024, 2, "undecided"), "by_gamma": [by_gamma(2, 1.2)]} for size in (1, 16)]
+    path = plan(**open_plan(*points))
+    with pytest.raises(
+        ValueError,
+        match=r"known to pay at no batch size; batch 1: γ 0, undecided: why at 1; --undecided gamma exports what is",
+    ):
+        export_settings(path, "vllm")
+    assert json.loads(export_settings(path, "vllm", undecided="gamma").content)["num_speculative_tokens"] == 2
+
+
+def test_where_the_last_that_fits_was_not_asked_the_next_one_tells(plan: Callable[..., Path]) -> None:
+    """Batch sizes 5 to 12 fit and lie between 4, which pays, and 16, which is open and does not fit."""
+    found = plan_answers(plan(**open_plan(*MIXED) | steps((1, 12, 2))))
+    assert [(one.first, one.last, one.gamma) for one in found.ranges] == [(1, 9, 2), (10, 12, 0)]
+    assert [one.batch_size for one in found.points] == [1, 4]
+
+
+def test_a_gain_of_under_a_hundredth_is_not_worth_its_drafts(plan: Callable[..., Path]) -> None:
+    points = [point(2, 1024, 2), point(16, 1024, 0, low=1.001)]
+    found = plan_answers(plan(points=points), context=1024)
+    assert found.points[-1].label == "batch 16: γ 0, do not speculate: why at 16, but S is not over 1 by 1 %"
+
+
+@pytest.mark.parametrize("verdict", ["speculate", "undecided"])
+def test_a_gamma_that_was_not_planned_is_refused(plan: Callable[..., Path], verdict: str) -> None:
+    path = plan(**open_plan(point(1, 1024, 2, verdict), point(16, 1024, 2, verdict)))
+    told = "undecided: expected off, gamma or a gamma that was planned, 1, 2, got 7"
+    with pytest.raises(ValueError, match=told):
+        export_settings(path, "vllm", undecided=7)
 
 
 @pytest.mark.parametrize("engine", ["vllm", "sglang", "tensorrt-llm", "llama.cpp"])
@@ -177,7 +263,7 @@ def test_a_context_that_was_not_planned_is_refused(plan: Callable[..., Path]) ->
         plan_answers(plan(), context=7)
 
 
-@pytest.mark.parametrize("option", ["pair", "sampling", "undecided", "draft_sampling"])
+@pytest.mark.parametrize("option", ["pair", "sampling", "draft_sampling"])
 def test_what_a_plan_does_not_take_is_refused(plan: Callable[..., Path], option: str) -> None:
     named = option.replace("_", " ")
     given: dict[str, Any] = {option: "x"}

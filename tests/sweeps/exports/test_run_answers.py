@@ -14,8 +14,12 @@ from specgauge.sweeps.exports.answers import DraftSource, ServingAnswers
 from specgauge.sweeps.exports.engine import DraftRules
 from specgauge.sweeps.exports.run_answers import run_answers
 from specgauge.sweeps.recommend import recommend
+from specgauge.sweeps.store.rows import write_csv
 from specgauge.sweeps.store.rundir import Run
+from specgauge.sweeps.store.schema import ValidationRow
 from tests.sweeps.exports.made_engine import MadeEngine, config, write_run
+from tests.sweeps.made import restamp
+from tests.sweeps.validation_rows import validation_row
 
 GREEDY = DraftRules(draft_sampling="greedy", acceptance_rule="ratio")
 SAME = DraftRules(draft_sampling="same", acceptance_rule="ratio")
@@ -54,6 +58,19 @@ def test_it_says_what_it_rests_on(tmp_path: Path) -> None:
         "below batch size 4 nothing was measured: γ is as there; only batch size 4 was measured"
     )
     assert found.warnings == ()
+
+
+def test_it_says_where_whole_requests_took_longer_in_the_words_of_recommend(tmp_path: Path) -> None:
+    run = made(tmp_path, config((1, 8), contexts=(64, 128)))
+    predict_run(run)
+    (at,) = recommend(run, batch_size=8, context=64).entries
+    row = validation_row(batch_size=8, context=64, gamma=at["recommended_gamma"], speedup_whole=0.98)
+    write_csv(run.path / "validation.csv", ValidationRow, [row])
+    restamp(run.path)
+    told = recommend(run, context=64).whole_requests
+    assert "0.98 ×. Under 1 (batch 8)" in told
+    assert answers(run, context=64).notes[-1] == told
+    assert answers(run, context=128).notes == (f"S is {OPTIMISTIC}",)
 
 
 @pytest.mark.parametrize(
@@ -114,13 +131,22 @@ def test_one_prompt_decides_nothing(tmp_path: Path) -> None:
     assert found.points[0].label == ("batch 1: γ 0, undecided: one block or one prompt says nothing about others")
     with pytest.raises(
         ValueError,
-        match=r"nothing to export, speculation pays at no batch size; batch 1: .*; --undecided gamma exports what is ",
+        match=r"nothing to export, speculation is known to pay at no batch size; batch 1: .*; --undecided gamma ",
     ):
         _ = found.largest_gamma
     chosen = answers(run, undecided="gamma").points[0]
     assert chosen.gamma > 0
     assert chosen.label.endswith("undecided: one block or one prompt says nothing about others")
     assert answers(run, undecided=2).fixed(None).gamma == 2
+
+
+@pytest.mark.parametrize("prompts", [1, 6])
+def test_a_gamma_that_was_not_measured_is_refused_whether_or_not_something_is_undecided(
+    tmp_path: Path, prompts: int
+) -> None:
+    run = made(tmp_path, config((1,)), prompts=prompts)
+    with pytest.raises(ValueError, match="or a gamma that was measured, 1, 2, 3, 4, 5, 6, 7, 8, got 9"):
+        answers(run, undecided=9)
 
 
 class TestDraftRules:

@@ -86,6 +86,16 @@ def test_adaptive_steps_that_are_off_at_the_end_stay_off() -> None:
     assert [key for key in content if key.isdigit()] == ["1", "5"]
 
 
+def test_the_server_starts_at_a_candidate_and_has_whole_ones_alone() -> None:
+    """SGLang refuses to start with steps that are in no entry, and entries whose candidates are no whole numbers."""
+    export = adaptive(answers([(1, 4, 0), (5, 8, 2), (9, 32, 4)], draft=EAGLE), Request())
+    entries = [entry for key, entry in json.loads(export.content).items() if key.isdigit()]
+    candidates = [steps for entry in entries for steps in entry["candidate_steps"]]
+    words = shlex.split(export.notes[0])
+    assert int(words[words.index("--speculative-num-steps") + 1]) in candidates
+    assert all(type(steps) is int and steps >= 0 for steps in candidates)
+
+
 def test_adaptive_says_which_drafts_it_is_for() -> None:
     told = "SGLang adapts for EAGLE and EAGLE3 drafts alone, without attention data parallelism"
     assert told in adaptive(answers(), Request()).notes
@@ -104,6 +114,9 @@ def test_a_cost_table_has_rounds_a_second_by_tokens_verified() -> None:
         "sample_steps_per_sec": [50.0, 50.0, 50.0],
         "max_batch_tokens": 160,
     }
+    tokens, rates = content["sample_batch_tokens"], content["sample_steps_per_sec"]
+    assert tokens == sorted(set(tokens))  # as SpsCostTable asks: rising, as many rates, and a limit that holds them
+    assert (len(rates), content["max_batch_tokens"] >= tokens[-1]) == (len(tokens), True)
 
 
 def test_a_cost_table_of_one_batch_size_is_refused() -> None:

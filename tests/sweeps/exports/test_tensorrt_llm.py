@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -91,8 +92,13 @@ def test_no_batch_size_has_more_drafts_than_the_smallest() -> None:
     assert config_of(given, None)["draft_len_schedule"] == {8: 2, 32: 1}
     told = "batch sizes 5 to 8 take 2 drafts instead of 4: none may have more than the smallest"
     assert told in speculative_config(given, Request()).notes
-    with pytest.raises(ValueError, match="γ 4 pays at larger batch sizes alone, which draft_len_schedule cannot say"):
-        speculative_config(answers([(1, 4, 0), (5, 8, 4)]), Request())
+    told = "γ 4 pays at larger batch sizes alone, .* its smallest batch sizes have the most drafts"
+    rising = answers([(1, 4, 0), (5, 8, 4)])
+    with pytest.raises(ValueError, match=f"{told}$"):
+        speculative_config(rising, Request())
+    first, *others = rising.points
+    with pytest.raises(ValueError, match=f"{told}; they are undecided here: --undecided gamma writes theirs$"):
+        speculative_config(replace(rising, points=(replace(first, verdict="undecided"), *others)), Request())
 
 
 @pytest.mark.parametrize(

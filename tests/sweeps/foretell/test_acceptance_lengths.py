@@ -23,14 +23,22 @@ def test_the_number_is_omega_itself(tmp_path: Path) -> None:
     assert found.profile([3])[1] == [3]
 
 
+def test_a_table_may_stay_level_and_be_rounded(tmp_path: Path) -> None:
+    found = read_acceptance_lengths(write(tmp_path, "m: {1: 1.98, 2: 2.99, 3: 2.99}"))
+    assert found.tokens_per_round == {1: 1.98, 2: 2.99, 3: 2.99}
+
+
 def test_a_table_without_a_model_has_the_files_name(tmp_path: Path) -> None:
     assert read_acceptance_lengths(write(tmp_path, "{1: 1.5}")).name == "lengths.yaml"
 
 
 def test_a_table_that_is_shorter_than_gamma_says_so(tmp_path: Path) -> None:
     found = read_acceptance_lengths(write(tmp_path, "m: {1: 1.5, 2: 1.8}"))
-    with pytest.raises(ValueError, match=r"of m are for gamma 1, 2: expected no other in --gamma, got 5$"):
+    with pytest.raises(
+        ValueError, match=r"of m are for gamma 1, 2: expected no other in --gamma, got 5; add it to"
+    ) as one:
         found.profile([1, 5])
+    assert str(one.value).endswith("or leave it out (--gamma 1,2)")
 
 
 BOMB = "\n".join(
@@ -51,7 +59,16 @@ BOMB = "\n".join(
         ("m: {1: 0.9}", "gamma 1: expected tokens a round, the bonus included, from 1 to 2, got 0.9"),
         ("m: {1: 2.1}", "gamma 1: expected tokens a round, the bonus included, from 1 to 2, got 2.1"),
         ("m: {1: .nan}", "gamma 1: expected tokens a round, the bonus included, from 1 to 2, got "),
+        (
+            "m: {4: 2.5, 2: 2.7, 1: 1.7}",
+            "m, gamma 4: expected 2.7 to 4.7 tokens a round, after 2.7 at gamma 2 .*, got 2.5",
+        ),
         ("m: {1: high}", "gamma 1: expected tokens a round, the bonus included, from 1 to 2, got 'high'"),
+        (
+            "m: {1: 1.9, 2: 2.5, 4: 2.1}",
+            r"m, gamma 4: expected 2.5 to 4.5 tokens a round, after 2.5 at gamma 2 \(each further draft adds 0 to 1\)",
+        ),
+        ("m: {1: 1.1, 2: 2.9}", "m, gamma 2: expected 1.1 to 2.1 tokens a round, after 1.1 at gamma 1 "),
         ("m: {1: 1.5", "not valid YAML: "),
         ("m: {1: 1.1, 1: 1.9}", "not valid YAML: the key '1' is given twice"),
         ("m: &a {b: *a}", "expected tables under model and mode, got over 8 levels: m/b/b"),

@@ -1,14 +1,23 @@
 """Pairs on machines from what their parts are called; what an entry's calibration makes of their error."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from specgauge.configs.hardware import CalibrationEntry, CalibrationError, load_hardware, load_shape
+from specgauge.configs.hardware import (
+    CalibrationEntry,
+    CalibrationError,
+    DraftCalibration,
+    DraftError,
+    load_hardware,
+    load_shape,
+)
 from specgauge.model.roofline.costs import TimeErrors
 from specgauge.model.roofline.drafts import eagle3_head
+from specgauge.model.roofline.step_time import Efficiency
 from specgauge.sweeps.foretell.machine import Dtypes, PlannedPair, planned_pair
 
 OWN = CalibrationError(held_out="batch_size", mean=0.01, worst=0.02, decode=0.03, verify=0.04, ratio=0.02)
@@ -58,6 +67,24 @@ def test_drafts_are_off_as_they_were_measured_or_as_the_target(tmp_path: Path) -
     assert pair(entry(tmp_path, draft_error=0.2)).time_errors == TimeErrors(
         decode=0.03, verify=0.04, ratio=0.02, draft=0.2
     )
+
+
+def test_drafts_take_their_own_numbers_with_the_error_of_their_shape(tmp_path: Path) -> None:
+    own, other = (DraftError(held_out="batch_size", mean=0.01, worst=0.02, rms=rms) for rms in (0.03, 0.08))
+    fitted = DraftCalibration(
+        launch_s=3e-5, token_s=1e-6, steps=5, drafts=["tinyllama-1.1b"], same_draft=own, other_draft=other
+    )
+    hardware = entry(tmp_path, draft_error=0.2, draft=fitted)
+    known, unknown, lookups = (pair(hardware, draft=draft) for draft in ("tinyllama-1.1b", "eagle3", None))
+    assert (known.draft_error, unknown.draft_error, lookups.draft_error) == (own, other, None)
+    assert [one.time_errors and one.time_errors.draft for one in (known, unknown)] == [0.03, 0.08]
+    assert known.draft_efficiency == Efficiency(bandwidth_fraction=0.8, flops_fraction=0.5, launch_s=3e-5, token_s=1e-6)
+    assert known.efficiency == replace(known.draft_efficiency, launch_s=1e-5, token_s=0.0)
+    plain = pair(entry(tmp_path)).source().costs(8, 64, [2])
+    more = 2 * (22 * 2e-5 + 8 * 1e-6)
+    assert known.source().costs(8, 64, [2]).t_draft_total_s == pytest.approx(plain.t_draft_total_s + more, rel=1e-12)
+    alone = entry(tmp_path, draft=fitted.model_copy(update={"other_draft": None}))
+    assert pair(alone, draft="eagle3").draft_error == own
 
 
 def test_costs_take_the_fitted_numbers_and_epsilon(tmp_path: Path) -> None:

@@ -264,6 +264,33 @@ def aiperf_records(batch_size: int, gamma: int, noise: float) -> str:
     return "\n".join(lines) + "\n"
 
 
+def aiperf_sums(batch_size: int, gamma: int, noise: float) -> dict[str, Any]:
+    """What AIPerf sums up over the same requests."""
+    own, requests = counts(gamma), len(shares(gamma))
+    latency_s = 0.05 + own.rounds / requests * t_round_s(batch_size, gamma) * noise
+    found: dict[str, Any] = {
+        "schema_version": "1.3",
+        "aiperf_version": "0.13.0",
+        "request_latency": {"unit": "ms", "avg": 1e3 * latency_s, "count": requests, "sum": 1e3 * requests * latency_s},
+        "request_count": {"unit": "requests", "avg": float(requests)},
+        "time_to_first_token": {"unit": "ms", "avg": 50.0, "count": requests},
+        "output_sequence_length": {"unit": "tokens", "avg": own.tokens / requests + 1},
+        "input_sequence_length": {"unit": "tokens", "avg": float(PROMPT_TOKENS)},
+        "benchmark_duration": {"unit": "sec", "avg": requests * latency_s / batch_size},
+        "is_complete": True,
+    }
+    if gamma:
+        found |= {
+            "spec_decode_steps": {"unit": "count", "avg": own.rounds / requests, "count": requests},
+            "total_spec_decode_steps": {"unit": "count", "avg": float(own.rounds)},
+            "total_accepted_draft_tokens": {"unit": "tokens", "avg": float(own.accepted)},
+            "total_draft_tokens": {"unit": "tokens", "avg": float(gamma * own.rounds)},
+            "spec_decode_token_weighted_acceptance_length": {"unit": "ratio", "avg": own.tokens / own.rounds},
+            "pooled_spec_decode_acceptance_histogram": {str(key): one for key, one in enumerate(own.histogram) if one},
+        }
+    return found
+
+
 def vllm_answers(batch_size: int, gamma: int, noise: float) -> list[dict[str, Any]]:
     return [
         {
@@ -353,6 +380,12 @@ MADE: dict[str, Callable[[Path], list[Path]]] = {
     "llama-metrics": lambda folder: scrape_files(folder, llama_scrape),
 }
 """Files of the made engine at every batch size and γ, three runs each, by format."""
+WRITERS: dict[str, tuple[str, Callable[[Path], list[Path]]]] = {
+    **{name: (name, write) for name, write in MADE.items()},
+    "sweep": ("vllm-bench", sweep_folder),
+    "aiperf-sums": ("aiperf", lambda folder: by_run(folder, "json", aiperf_sums)),
+}
+"""Those, and other files of the same formats: the name of the format and what writes them."""
 BATCHES_TO_SAY = tuple(size for size in BATCH_SIZES for _ in GAMMAS for _ in NOISE)
 """The batch size of every run, for formats that do not tell it."""
 SAID = {"vllm-requests": BATCHES_TO_SAY, "llama-server": BATCHES_TO_SAY}

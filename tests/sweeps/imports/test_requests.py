@@ -1,4 +1,4 @@
-"""Requests told one by one: vLLM's per-request metrics, AIPerf, SGLang's meta_info and llama-server's timings."""
+"""Requests told one by one: vLLM's per-request metrics, SGLang's meta_info and llama-server's timings."""
 
 import json
 from pathlib import Path
@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from specgauge.sweeps.imports.aiperf import read_records
 from specgauge.sweeps.imports.engine_run import Given
 from specgauge.sweeps.imports.files import Record
 from specgauge.sweeps.imports.llama_cpp import read_answers as read_timings
@@ -15,11 +14,9 @@ from specgauge.sweeps.imports.sglang import read_meta_info
 from specgauge.sweeps.imports.vllm_requests import read_answers
 from tests.sweeps.imports.engines import (
     acceptance,
-    aiperf_records,
     counts,
     llama_answers,
     sglang_answers,
-    shares,
     t_round_s,
     vllm_answers,
     written,
@@ -87,7 +84,9 @@ def test_a_gamma_that_changes_is_told_apart_by_steps() -> None:
         ({"num_spec_tokens": None, "num_draft_tokens": 10}, "expected a whole gamma from 0 to 64, got 2.5"),
         ({"num_spec_tokens": None, "num_draft_tokens": None}, "expected num_spec_tokens or num_draft_tokens, got"),
         ({"acceptance_histogram": {"one": 4}}, "expected counts by accepted drafts 0, 1, …, got the key 'one'"),
-        ({"per_step_drafted": [3, 2], "per_step_accepted": [1]}, "of one length, got 2 and 1"),
+        ({"per_step_drafted": [3, 2]}, "it, per_step_drafted: expected one for each of 4 rounds, got 2"),
+        ({"per_step_accepted": [3, 2, 2, 0]}, "it, per_step_accepted: expected 6 in all, got 7"),
+        ({"num_draft_tokens": 5}, "expected at most 5 accepted drafts, as many as drafted, got 6"),
         ({"num_spec_steps": -1}, "expected a number of at least 0, got -1"),
         ({"acceptance_histogram": "many"}, "expected a list, got 'many'"),
     ],
@@ -128,89 +127,9 @@ def test_answers_without_metrics_are_refused(tmp_path: Path) -> None:
         read_answers([path], Given())
 
 
-def test_aiperf_leaves_out_what_was_not_served(tmp_path: Path) -> None:
-    lines = [json.loads(line) for line in aiperf_records(8, 2, 1.0).splitlines()]
-    warm_up, failed, cancelled = (json.loads(json.dumps(lines[0])) for _ in range(3))
-    warm_up["metadata"]["benchmark_phase"] = "warmup"
-    failed["error"] = {"code": 503}
-    cancelled["metadata"]["was_cancelled"] = True
-    text = "\n".join(map(json.dumps, [warm_up, failed, cancelled, *lines]))
-    (run,) = read_records([written(tmp_path / "records.jsonl", text)], Given()).runs
-    assert (run.gamma, run.batch_size, len(run.counts)) == (2, 8, 128)
-    assert sum(one.rounds or 0 for one in run.counts) == counts(2).rounds
-    assert run.t_round_s == pytest.approx(t_round_s(8, 2), rel=1e-9)
-
-
-def test_a_request_of_aiperf_that_stands_twice_is_refused(tmp_path: Path) -> None:
-    text = aiperf_records(8, 2, 1.0)
-    with pytest.raises(ValueError, match="expected every request once, got x_request_id '0' 2 times"):
-        read_records([written(tmp_path / "records.jsonl", text + text.splitlines()[0])], Given())
-
-
-def test_aiperf_records_without_acceptance_are_told_to_be_taken_as_plain(tmp_path: Path) -> None:
-    path = written(tmp_path / "records.jsonl", aiperf_records(8, 0, 1.0))
-    found = read_records([path], Given())
-    assert [run.gamma for run in found.runs] == [0]
-    assert [(note.code, note.message) for note in found.notes] == [
-        (
-            "gamma_derived",
-            f"{path}: γ is taken as 0 (plain decoding), since no record has spec_decode_acceptance",
-        )
-    ]
-    assert read_records([path], Given(gamma=(0,))).notes == ()
-    assert read_records([written(tmp_path / "two.jsonl", aiperf_records(8, 2, 1.0))], Given()).notes == ()
-    with pytest.raises(ValueError, match=r"records\.jsonl: expected spec_decode_acceptance in its records at gamma 2"):
-        read_records([path], Given(gamma=(2,)))
-
-
-def test_aiperf_records_that_contradict_themselves(tmp_path: Path) -> None:
-    (line, *_) = aiperf_records(8, 2, 1.0).splitlines()
-    late, other = json.loads(line), json.loads(line)
-    late["metrics"]["time_to_first_token"]["value"] = 1e6
-    other["spec_decode_acceptance"] = "none"
-    for changed, told in (
-        (late, r"expected the first token within the [0-9.]+ s of the request, got it after 1000 s"),
-        (other, r"spec_decode_acceptance: expected a mapping, got 'none'"),
-    ):
-        with pytest.raises(ValueError, match=told):
-            read_records([written(tmp_path / "one.jsonl", json.dumps(changed) + "\n")], Given())
-    sums = {"total_spec_decode_steps": {"avg": 9}, "pooled_spec_decode_acceptance_histogram": {"0": 9}}
-    with pytest.raises(ValueError, match=r"\(profile_export.jsonl; AIPerf's sums over a run are not read\), got none"):
-        read_records([written(tmp_path / "sums.json", sums)], Given())
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"acceptance_histogram": {"99999999999": 1}},
-        {"per_step_drafted": [3, 2], "per_step_accepted": [99999999999, 0]},
-    ],
-)
-def test_a_run_of_accepted_drafts_that_no_gamma_has_is_refused(changes: dict[str, Any]) -> None:
+def test_a_run_of_accepted_drafts_that_no_gamma_has_is_refused() -> None:
     with pytest.raises(ValueError, match=r"expected at most \d+ drafts accepted in a round, got 99999999999$"):
-        counts_of(record(**changes), None)
-
-
-def test_aiperf_may_wrap_what_it_tells(tmp_path: Path) -> None:
-    (line, *_) = aiperf_records(8, 2, 1.0).splitlines()
-    content = json.loads(line)
-    content["metrics"]["spec_decode_acceptance"] = {"value": content.pop("spec_decode_acceptance"), "unit": ""}
-    (run,) = read_records([written(tmp_path / "record.jsonl", content)], Given()).runs
-    assert run.counts[0].rounds == shares(2)[0].rounds
-
-
-def test_aiperf_seconds_have_a_unit(tmp_path: Path) -> None:
-    (line, *_) = aiperf_records(8, 2, 1.0).splitlines()
-    content = json.loads(line)
-    content["metrics"]["request_latency"] = {
-        "value": content["metrics"]["request_latency"]["value"] * 1e6,
-        "unit": "ns",
-    }
-    (run,) = read_records([written(tmp_path / "record.jsonl", content)], Given()).runs
-    assert run.t_round_s == pytest.approx(t_round_s(8, 2), rel=1e-9)
-    content["metrics"]["request_latency"]["unit"] = "fortnights"
-    with pytest.raises(ValueError, match="expected one of ns, us, ms, s"):
-        read_records([written(tmp_path / "record.jsonl", content)], Given())
+        counts_of(record(acceptance_histogram={"99999999999": 1}), None)
 
 
 @pytest.mark.parametrize(
@@ -282,3 +201,31 @@ def test_the_engine_tells_the_same_both_ways() -> None:
     mapping = acceptance(3, counts(3))
     (counted,) = counts_of(Record(where="it", values=mapping), None).values()
     assert counted.accepted_by_position == counts(3).accepted_by_position
+
+
+@pytest.mark.parametrize(
+    ("read", "answers", "old", "new", "told"),
+    [
+        (read_meta_info, sglang_answers(2), "spec_verify_ct", "spec_rounds", "expected the field 'spec_verify_ct', it"),
+        (
+            read_answers,
+            vllm_answers(1, 2, 1.0),
+            "speculative_decoding",
+            "speculative_decode",
+            "expected the field 'speculative_decoding', got 'speculative_decode'; other releases may",
+        ),
+        (
+            read_timings,
+            llama_answers(1, 2, 1.0),
+            "draft_n_accepted",
+            "draft_n_passed",
+            "expected the field 'draft_n_accepted', got 'draft_n_passed'; other releases may write it otherwise",
+        ),
+    ],
+)
+def test_another_name_for_what_tells_speculation_is_no_plain_decoding(
+    tmp_path: Path, read: Any, answers: list[dict[str, Any]], old: str, new: str, told: str
+) -> None:
+    path = written(tmp_path / "answers.json", json.dumps(answers).replace(f'"{old}"', f'"{new}"'))
+    with pytest.raises(ValueError, match=told):
+        read([path], Given())

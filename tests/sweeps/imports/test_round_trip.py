@@ -18,16 +18,14 @@ from tests.sweeps.imports.engines import (
     MADE,
     NOISE,
     SAID,
+    WRITERS,
     bench_result,
     best,
     omega,
     speedup,
-    sweep_folder,
     t_round_s,
     written,
 )
-
-SOURCES = {**{name: (name, write) for name, write in MADE.items()}, "sweep": ("vllm-bench", sweep_folder)}
 
 
 def imported(folder: Path, name: str, write: Callable[[Path], list[Path]]) -> Run:
@@ -39,9 +37,9 @@ def imported(folder: Path, name: str, write: Callable[[Path], list[Path]]) -> Ru
     return Run.open(folder / "run")
 
 
-@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize("source", WRITERS)
 def test_the_best_gamma_is_advised_at_every_batch_size(tmp_path: Path, source: str) -> None:
-    run = imported(tmp_path, *SOURCES[source])
+    run = imported(tmp_path, *WRITERS[source])
     entries = recommend(run).entries
     assert [entry["batch_size"] for entry in entries] == list(BATCH_SIZES)
     assert {speedup(size, 0) == best(size) for size in BATCH_SIZES} == {True, False}  # somewhere it does not pay

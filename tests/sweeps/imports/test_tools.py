@@ -18,6 +18,7 @@ from specgauge.sweeps.recommend import recommend
 from specgauge.sweeps.store.rundir import Run
 from specgauge.sweeps.store.schema import PredictionRow
 from tests.sweeps.imports.engines import counts, sglang_line, t_round_s, written
+from tests.sweeps.imports.samples import llama_bench, sglang_scrape, spec_bench, speed_bench
 
 
 @pytest.mark.parametrize(
@@ -46,27 +47,13 @@ def test_a_line_of_sglang_without_tokens_keeps_its_mean(tmp_path: Path) -> None:
 
 
 def test_counters_of_sglang_subtract(tmp_path: Path) -> None:
-    def scrape(times: int) -> str:
-        values = {
-            "generation_tokens_total": 1000, "spec_verify_calls_total": 400, "time_to_first_token_seconds_count": 40,
-            "inter_token_latency_seconds_sum": 8.0, "inter_token_latency_seconds_count": 960,
-        }  # fmt: skip
-        return "".join(f'sglang:{name}{{model_name="big"}} {value * times}\n' for name, value in values.items())
-
-    files = [written(tmp_path / f"{times}.txt", scrape(times)) for times in (1, 2)]
+    files = [written(tmp_path / f"{times}.txt", sglang_scrape(times)) for times in (1, 2)]
     (run,) = read_scrapes(files, Given(gamma=(3,), batch_size=(4,))).runs
     assert (run.gamma, run.batch_size) == (3, 4)
     assert run.t_round_s == pytest.approx(0.02)
     assert (run.counts[0].rounds, run.counts[0].tokens) == (400, 960)
     with pytest.raises(ValueError, match="expected --gamma, since SGLang's counters do not tell it"):
         read_scrapes(files, Given())
-
-
-def llama_bench(model: str, params: float, prompt: int, generated: int, *samples_ns: int, depth: int = 512) -> Any:
-    return {
-        "build_commit": "abc1234", "model_filename": model, "model_n_params": params, "n_prompt": prompt,
-        "n_gen": generated, "n_depth": depth, "avg_ns": samples_ns[0], "samples_ns": list(samples_ns),
-    }  # fmt: skip
 
 
 def test_llama_bench_tells_steps_verifications_and_draft_steps_apart(tmp_path: Path) -> None:
@@ -126,15 +113,6 @@ def test_llama_batched_bench_decodes_plainly(tmp_path: Path) -> None:
     assert [run.t_round_s for run in runs] == pytest.approx([t_round_s(1, 0), t_round_s(8, 0)])
 
 
-def speed_bench(**changes: Any) -> dict[str, Any]:
-    """Two requests: their prefills, and four rounds that emitted 4, 3, 2 and 1 tokens."""
-    return {
-        "Request_AL": {"0": 2.0, "1": 1.8},
-        "Average_AL": "2.0",
-        "Acceptance_Length_Histogram": {"1": 3, "2": "1", "3": 1, "4": 1},
-    } | changes
-
-
 def test_speed_bench_leaves_the_prefills_out(tmp_path: Path) -> None:
     imported = read_speed_bench([written(tmp_path / "rates.json", [speed_bench()])], Given())
     (run,) = imported.runs
@@ -161,9 +139,17 @@ def test_speed_bench_that_contradicts_itself(tmp_path: Path, histogram: dict[str
     assert told in str(error.value)
 
 
-def spec_bench(lengths: list[int], tokens: int, **changes: Any) -> dict[str, Any]:
-    choice = {"new_tokens": [tokens], "wall_time": [0.5], "decoding_steps": [len(lengths)], "accept_lengths": lengths}
-    return {"question_id": 1, "category": "writing", "choices": [choice | changes]}
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"Average_AL": "0.8"}, "Average_AL: expected at least 1, the bonus included, got 0.8"),
+        ({"Request_AL": {"0": 2.0, "1": 0.9}}, "Request_AL, 1: expected at least 1, the bonus included, got 0.9"),
+        ({"Category_AL": {"qa": "low"}}, "Category_AL, qa: expected a number of at least 0, got 'low'"),
+    ],
+)
+def test_mean_lengths_of_speed_bench_have_the_bonus_in(tmp_path: Path, changes: dict[str, Any], told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        read_speed_bench([written(tmp_path / "rates.json", [speed_bench(**changes)])], Given())
 
 
 @pytest.mark.parametrize(("lengths", "tokens"), [([4, 3, 2, 1], 10), ([3, 2, 1, 0], 10)])
@@ -194,6 +180,12 @@ def test_spec_bench_that_contradicts_itself(tmp_path: Path, answer: dict[str, An
     assert told in str(error.value)
 
 
+def test_more_drafts_than_any_gamma_in_a_round_of_spec_bench_are_refused(tmp_path: Path) -> None:
+    path = written(tmp_path / "answers.jsonl", spec_bench([10**9, 3, 2, 1], 10**9 + 6))
+    with pytest.raises(ValueError, match=r"expected at most 64 drafts accepted in a round, got 999999999$"):
+        read_spec_bench([path], Given(gamma=(3,)))
+
+
 GOLDEN = "big-model:\n  thinking_on: {1: 1.93, 2: 2.73}\n  thinking_off: {1: 1.8}\n"
 
 
@@ -215,6 +207,7 @@ def test_golden_lengths_have_the_bonus_in(tmp_path: Path) -> None:
             "gamma 1: expected tokens a round, the bonus included, from 1 to 2, got",
         ),
         ("m:\n  thinking_on: {2: 3.2}\n", "gamma 2: expected tokens a round, the bonus included, from 1 to 3, got 3.2"),
+        ("m:\n  thinking_on: {1: 1.9, 2: 2.5, 3: 2.1}\n", "gamma 3: expected 2.5 to 3.5 tokens a round, after 2.5 at"),
         ("m:\n  thinking_on: {2: .nan}\n", "gamma 2: expected tokens a round"),
         ("m:\n  thinking_on: 2\n", "m: expected a gamma from 1 to 1000 as key, got 'thinking_on'"),
         ("", "got an empty file"),

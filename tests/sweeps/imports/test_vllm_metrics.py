@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from specgauge.sweeps.imports.engine_run import EngineRun, Given
 from specgauge.sweeps.imports.formats import find_format, read
-from specgauge.sweeps.imports.prometheus import Scrape
+from specgauge.sweeps.imports.prometheus import read_scrape
 from specgauge.sweeps.imports.vllm_metrics import read_scrapes
 from specgauge.sweeps.imports.write import Names, write_import
 from tests.sweeps.imports.engines import scrape, written
@@ -127,7 +127,7 @@ def test_any_text_is_samples_or_one_line_of_error(text: str) -> None:
         path = written(Path(folder) / "scrape.txt", "")
         path.write_text(text, encoding="utf-8")
         with suppress(ValueError):
-            Scrape.read(path)
+            read_scrape(path)
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False), st.text(max_size=20))
@@ -136,6 +136,6 @@ def test_a_sample_comes_back(value: float, label: str) -> None:
     line = f'vllm:x_total{{model_name="m",other="{escaped}"}} {value!r} 1700000000'
     assume("\r" not in label and len(line.splitlines()) == 1)
     with TemporaryDirectory() as folder:
-        found = Scrape.read(written(Path(folder) / "scrape.txt", line))
+        found = read_scrape(written(Path(folder) / "scrape.txt", line))
     assert found.total("vllm:x") == value
     assert found.models == ("m",)

@@ -15,7 +15,7 @@ from specgauge.model.policies.policy import FixedPolicy
 from specgauge.model.policies.stopping import SvipPolicy
 from specgauge.sweeps.analysis.settings import NO_ACCEPTANCE
 from specgauge.sweeps.run import runner
-from specgauge.sweeps.run.validation import FEW_PROMPTS, NO_COSTS, PolicyTuner
+from specgauge.sweeps.run.policy_tuner import FEW_PROMPTS, NO_COSTS, PolicyTuner
 from specgauge.sweeps.store.rundir import Run
 from specgauge.sweeps.store.schema import ValidationRow
 from specgauge.sweeps.store.tables import read_tuned
@@ -32,7 +32,7 @@ CONFIG = config(ONE_CELL, policies=["heuristic", "goodput"])
 
 
 def test_a_run_decodes_each_half_under_what_the_other_taught(tmp_path: Path, bench: FakeBench) -> None:
-    """Four of the ten prompts are decoded; all ten were recorded and teach."""
+    """Four of the ten prompts are decoded, the middle of each half by acceptance first; all ten teach."""
     path, bench.overhead_s, bench.look_s = tmp_path / "run", 0.125, 0.5
     assert runner.run(CONFIG, out=path) == 0
     tuned = read_tuned(path)[key()]
@@ -41,7 +41,7 @@ def test_a_run_decodes_each_half_under_what_the_other_taught(tmp_path: Path, ben
     assert bench.host_costs_at == [3]
     assert sorted(bench.warmed_up) == sorted(ARMS[:-1])  # shapes are the same under every policy
     blocks = [bench.decoded[i : i + len(ARMS)] for i in range(0, len(bench.decoded), len(ARMS))]
-    assert [block[0].prompts for block in blocks] == [(0,), (1,), (2,), (3,)]
+    assert [block[0].prompts for block in blocks] == [(4,), (5,), (2,), (3,)]
     for block in blocks:
         half = tuned.halves[block[0].prompts[0] % 2]
         assert sorted(one.arm for one in block) == sorted(ARMS)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,16 +19,16 @@ from specgauge.exits import DONE, FAILED
 from specgauge.model.arms import arm_names
 from specgauge.reports.records import findings, read_report_data
 from specgauge.sweeps.model_sizes import PairSizes
-from specgauge.sweeps.plan import plan_cells
 from specgauge.sweeps.recommend import recommend
 from specgauge.sweeps.run import runner, session, worker
-from specgauge.sweeps.run.budget import Deadline, timing_left_s
+from specgauge.sweeps.run.budget import Deadline
 from specgauge.sweeps.run.session import ALL_TOO_LARGE, PairPrompts
 from specgauge.sweeps.run.worker import work
 from specgauge.sweeps.store.checkpoint import Label
 from specgauge.sweeps.store.outcomes import ALL_MISSING, OUT_OF_TIME, PairOutcome, keep_outcomes, read_outcomes
 from specgauge.sweeps.store.rundir import Run, acceptance_path, prompt_rows
 from specgauge.sweeps.store.schema import WarningRow
+from specgauge.sweeps.store.writer import OpenRun
 from tests.sweeps import made
 from tests.sweeps.apart import pairs
 from tests.sweeps.fake_bench import PROMPTS, SIZES, FakeBench, OutOfMemoryError
@@ -105,9 +104,10 @@ def test_a_pair_that_cannot_be_loaded_loses_no_other(
     assert run(tmp_path / "run", config) == 2
     out, err = capsys.readouterr()
     assert "not measured: pair 'bad' target: cannot load 'x': no config.json" in err
-    assert "\n    1      64  speculate" in out
+    assert "\n    1     64  speculate" in out
     why = "pair 'bad' target: cannot load 'x': no config.json"
-    assert f"batch 1, context 64: refused: {why}" in " ".join(out.split())
+    assert out.startswith("bad, greedy: no number in 1 cell\n")
+    assert out.count(why) == 1
     kept = [(row["code"], row["message"]) for row in Run.open(tmp_path / "run").warnings]
     assert kept[0] == ("pair_refused", f"not measured: {why}")
     (tmp_path / "run" / "recommendation.yaml").unlink()
@@ -124,6 +124,7 @@ def test_a_pair_that_cannot_be_loaded_loses_no_other(
 
 def test_a_pair_that_nothing_can_be_measured_of_says_so_afterwards(tmp_path: Path, bench: FakeBench) -> None:
     path, bench.load_error = tmp_path / "run", {"p": ValueError("pair 'p': no weights")}
+    OpenRun(path, made.config(), fresh=False).close()  # begun before
     with pytest.raises(ValueError, match="no weights"):
         run(path)
     found = recommend(Run.open(path))
@@ -132,6 +133,30 @@ def test_a_pair_that_nothing_can_be_measured_of_says_so_afterwards(tmp_path: Pat
     assert [(row.code, row.message) for row in findings(read_report_data(path), {})] == [
         ("pair_refused", "Not measured: pair 'p': no weights.")
     ]
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_where_nothing_was_begun_nothing_is_left_behind(tmp_path: Path, bench: FakeBench, kept: bool) -> None:
+    folder = tmp_path / "runs"
+    if kept:
+        (folder / "run").mkdir(parents=True)
+        (folder / "run" / ".notes").write_text("mine", encoding="utf-8")
+    bench.load_error = {"p": ValueError("pair 'p': no weights")}
+    with pytest.raises(ValueError, match="no weights"):
+        run(folder / "run")
+    left = [str(path.relative_to(tmp_path)) for path in sorted(tmp_path.rglob("*"))]
+    assert left == (["runs", "runs/run", "runs/run/.notes"] if kept else [])
+
+
+def test_a_run_that_is_refused_anew_leaves_the_old_one(tmp_path: Path, bench: FakeBench) -> None:
+    path = tmp_path / "run"
+    assert run(path) == DONE
+    before = {file.name: file.read_bytes() for file in path.rglob("*") if file.is_file()}
+    bench.load_error = {"p": ValueError("pair 'p': no weights")}
+    with pytest.raises(ValueError, match="no weights"):
+        runner.run(made.config(), out=path, fresh=True)
+    assert [one.name for one in tmp_path.iterdir()] == ["run"]
+    assert {file.name: file.read_bytes() for file in path.rglob("*") if file.is_file()} == before
 
 
 def test_texts_of_no_use_are_not_written_again_for_the_same_prompts_and_models(
@@ -312,20 +337,20 @@ def test_where_time_is_short_acceptance_is_recorded_of_fewer_prompts_and_the_nex
 
 
 def test_timing_leaves_most_of_the_seconds_to_decoding(tmp_path: Path, bench: FakeBench) -> None:
-    """Timing would take 132 s of 100, decoding 24."""
+    """Timing would take 1320 s of 1000, decoding 240."""
     config = made.config(grid=GRID, validate={"gamma": 2, "prompts": 2, "max_new_tokens": 6})
-    deadline = Deadline(100.0, now=lambda: float(len(bench.measured) + len(bench.decoded)))
+    deadline = Deadline(1000.0, now=lambda: 10.0 * (len(bench.measured) + len(bench.decoded)))
     outcome = bench.measure_pair(tmp_path / "run", config, deadline=deadline)
     assert (len(bench.measured), outcome.left_out) == (40, ["blocks of timing"])
     assert len(bench.decoded) == 4 * (2 + 2 + 1 + 1)
 
 
 def test_decoding_stops_between_blocks(tmp_path: Path, bench: FakeBench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two prompts are two blocks at batch size 1 and one at 2; a block takes 4 s, there are 9 for two of them."""
+    """Two prompts are two blocks at batch size 1 and one at 2; a block takes 40 s, there are 90 for two of them."""
     monkeypatch.setattr("specgauge.sweeps.run.pair.TIMING_SHARE", 1.0)
     config = made.config(grid=GRID, validate={"gamma": 2, "prompts": 2, "max_new_tokens": 6, "max_seconds": None})
     timing_s = 4 * ARMS * 3
-    deadline = Deadline(timing_s + 9.0, now=lambda: float(len(bench.measured) + len(bench.decoded)))
+    deadline = Deadline(10 * timing_s + 90.0, now=lambda: 10.0 * (len(bench.measured) + len(bench.decoded)))
     outcome = bench.measure_pair(tmp_path / "run", config, deadline=deadline)
     assert len(bench.decoded) == 2 * 4
     assert outcome.left_out == ["4 of 6 blocks of decoding end to end (most of greedy, batch size 1, context 65)"]
@@ -350,21 +375,6 @@ def test_a_pairs_own_threads_are_in_use_and_noted(
     assert {(line.axes["mode"], line.notes["threads"]) for line in lines} == {("compile", 3)}
 
 
-@pytest.mark.parametrize(
-    ("precision", "left_s"),
-    [
-        ({"max_seconds": 50}, 2 * 50 - 12.0),
-        ({"max_seconds": 50, "max_cell_seconds": 20}, 2 * 40 - 12.0),
-        ({"max_seconds": 5}, 1.0),  # batch size 1 has spent 4 of its 5 seconds, batch size 2 more than them
-        ({"max_seconds": None, "max_cell_seconds": 20}, 2 * 40 - 12.0),
-        ({"max_seconds": None}, math.inf),
-    ],
-)
-def test_the_time_left_for_timing(precision: dict[str, Any], left_s: float) -> None:
-    config = made.config(grid=GRID, precision=precision)
-    assert timing_left_s(config.precision, plan_cells(config), lambda cell: 2.0 * cell.batch_size) == left_s
-
-
 def warnings(path: Path, code: str) -> list[str]:
     return [warning["message"] for warning in Run.open(path).warnings if warning["code"] == code]
 
@@ -381,8 +391,9 @@ def test_the_seconds_are_those_of_all_pairs_and_the_answer_says_what_was_left_ou
     assert warnings(tmp_path / "run", "out_of_time") == left_out
     out = capsys.readouterr().out
     assert left_out[0] in out
-    assert "raise limits.run_seconds" in out
-    longer = made.config(grid=GRID, pairs=PAIRS, limits={"run_seconds": 1e6})
+    seconds = int(out.partition("→ run the same command with --set limits.run_seconds=")[2].partition(":")[0])
+    assert seconds == 120  # 46 blocks a pair and a fifth more, for both
+    longer = made.config(grid=GRID, pairs=PAIRS, limits={"run_seconds": seconds})
     assert run(tmp_path / "run", longer) == DONE
     assert len(bench.measured) == 2 * len(set(bench.measured)) == 2 * 96
     assert warnings(tmp_path / "run", "out_of_time") == []
@@ -443,14 +454,14 @@ def test_an_error_after_measuring_costs_that_page_alone(
     out, err = capsys.readouterr()
     kept = f"everything measured is kept in {path}, and `specgauge run` makes what is missing of it"
     assert f"no report: ZeroDivisionError: division by zero; {kept}\n" in err
-    assert " speculate   2  1.15 " in out
+    assert " speculate  2  1.15 " in out
     measured = len(bench.measured)
     with monkeypatch.context() as patched:
         patched.setattr(runner, "predict_run", broken)
         assert run(path, report=lambda folder: folder / "report.html") == 1
     out, err = capsys.readouterr()
     assert f"no predictions.csv and recommendation.yaml: ZeroDivisionError: division by zero; {kept}\n" in err
-    assert (" speculate   2  1.15 " in out, out.splitlines()[-1]) == (True, f"report: {path / 'report.html'}")
+    assert (" speculate  2  1.15 " in out, out.splitlines()[-1]) == (True, f"report: {path / 'report.html'}")
     with monkeypatch.context() as patched:
         patched.setattr(runner, "recommend", broken)
         assert run(path) == 1

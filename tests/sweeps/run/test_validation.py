@@ -16,9 +16,10 @@ from specgauge.configs.schema import Config
 from specgauge.sweeps.plan import plan_cells
 from specgauge.sweeps.run import runner
 from specgauge.sweeps.run.budget import Deadline
+from specgauge.sweeps.run.decoded_cells import batches, neighbours, spread_by_acceptance, validation_cells
 from specgauge.sweeps.run.progress import Limits, Progress, Stage
 from specgauge.sweeps.run.session import Session
-from specgauge.sweeps.run.validation import Validation, batches, neighbours, validation_cells
+from specgauge.sweeps.run.validation import DECODING_SHARE, Validation
 from specgauge.sweeps.store.outcomes import PairOutcome
 from specgauge.sweeps.store.rundir import Run
 from specgauge.sweeps.store.schema import DecodedKey
@@ -300,6 +301,13 @@ def test_a_run_decodes_what_is_asked_for_and_tells_what_was_not(
     assert {name: (path / name).read_bytes() for name in kept} == kept
 
 
+def test_the_first_prompts_decoded_of_each_group_stand_for_all_of_it() -> None:
+    accepted = [4.0, 1.0, 3.0, 2.0, 1.0, 3.0]
+    assert spread_by_acceptance(["a"] * 6, accepted) == [2, 4, 5, 1, 3, 0]
+    assert spread_by_acceptance(["a", "b"] * 3, accepted) == [2, 3, 4, 1, 0, 5], "groups keep their places"
+    assert spread_by_acceptance([None] * 3, [math.nan] * 3) == [0, 1, 2], "as they stand where nothing is known"
+
+
 ROWS = [[number] for number in range(5)]
 
 
@@ -336,21 +344,58 @@ def test_no_more_prompts_than_there_are_or_are_asked_for(
     assert heard.stage.done == blocks
 
 
-@pytest.mark.parametrize(("limit_s", "blocks", "points"), [(100, 12, 4), (30, 7, 4), (11, 2, 2), (3, 1, 1)])
-def test_no_block_is_begun_that_should_not_fit(
-    tmp_path: Path, bench: FakeBench, limit_s: float, blocks: int, points: int
-) -> None:
-    """By the clock a block takes 4 s, of which the first is known only when it is over; cells share the loss alike."""
-    made_of = config(max_seconds=limit_s)
-    with made.begin(tmp_path / "run", made_of) as run:
+TIMED_S = 4 * DECODING_SHARE / (len(ARMS) * 6)
+"""T_decode where a block of four arms of six tokens should take 4 s."""
+
+
+def timed(path: Path, made_of: Config) -> None:
+    with made.begin(path, made_of) as run:
         for cell in plan_cells(made_of):
-            made.record_blocks(run.journal, cell, "decode", 3, 1.0, 1)
+            made.record_blocks(run.journal, cell, "decode", 3, TIMED_S, 1)
+
+
+@pytest.mark.parametrize(
+    ("limit_s", "begun"),
+    [
+        (100, {(1, 64): 4, (1, 65): 4, (2, 64): 2, (2, 65): 2}),
+        (40, {(1, 64): 3, (1, 65): 3, (2, 64): 2, (2, 65): 2}),
+        (39, {(1, 64): 4, (2, 64): 2, (2, 65): 2}),  # not a cell more, and none of fewer blocks
+        (16, {(2, 64): 2, (2, 65): 2}),
+        (11, {(2, 64): 2}),
+        (3, {(2, 64): 1}),  # one is begun, whatever it takes
+    ],
+)
+def test_fewer_cells_rather_than_thinner_ones_and_no_block_that_should_not_fit(
+    tmp_path: Path, bench: FakeBench, limit_s: float, begun: dict[tuple[int, int], int]
+) -> None:
+    made_of = config(max_seconds=limit_s)
+    timed(tmp_path / "run", made_of)
     outcome, _ = decoded_in(tmp_path / "run", made_of, Deadline(now=lambda: float(len(bench.decoded))))
     found = Counter(point for point, _ in blocks_of(bench))
-    assert (found.total(), len(found), outcome.validation_reasons) == (blocks, points, {})
+    assert (dict(found), outcome.validation_reasons) == (begun, {})
+    blocks = found.total()
     told = [(f"{12 - blocks} of 12 blocks of decoding end to end (most of greedy", "validate.max_seconds)")]
     said = [(text.partition(",")[0], text.rpartition("; ")[2]) for text in outcome.left_out]
     assert said == (told if blocks < 12 else [])
+
+
+@pytest.mark.parametrize(("limit_s", "gammas"), [(36.1, (1, 2, 3)), (35.9, (2,))])
+def test_the_gammas_beside_the_recommended_one_are_left_out_before_cells(
+    tmp_path: Path, bench: FakeBench, limit_s: float, gammas: tuple[int, ...]
+) -> None:
+    """Three blocks of two cells with six arms of 1 s take 36 s."""
+    made_of = config(ONE, gamma="recommended", max_seconds=limit_s, baseline_blocks=None)
+    timed(tmp_path / "run", made_of)
+    recommended = {key(draft_sampling="same"): 2, key(draft_sampling="same", start_context=65): 2}
+    clock = Deadline(now=lambda: float(len(bench.decoded)))
+    outcome, _ = decoded_in(tmp_path / "run", made_of, clock, recommended)
+    log = DecodedLog(tmp_path / "run")
+    assert [log.gammas(which) for which in recommended] == [gammas] * 2
+    lean = "decoding of the γ beside the recommended ones" in outcome.left_out
+    assert lean == (len(gammas) == 1)
+    requests, _ = read_decoded(tmp_path / "run")
+    baselines = requests[requests["arm"] == "loop"]["start_context"]
+    assert set(baselines) == ({64} if lean else {64, 65}), "plain decoding is held against others in one cell"
 
 
 def test_seconds_count_over_interruptions(tmp_path: Path, bench: FakeBench) -> None:

@@ -1,0 +1,174 @@
+"""A block of load as the run keeps it: the row of served.jsonl, its counts, and T_round for the journal.
+
+    T_round     time between chunks where these are rounds, else time per token · Ω of the server's counters
+    counts      rounds and tokens of each request where the server tells every step, else of the block: by its counters,
+                else by the chunks of its streams
+
+A block counts for nothing where over 1 % of its requests failed, where the server did not decode that many sequences at
+once, or where the client had no time left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from specgauge.bench.serving.block_notes import notes_of
+from specgauge.bench.serving.closed_loop import LoadBlock
+from specgauge.bench.serving.counters import EngineCounts, request_counts
+from specgauge.sweeps.run.session import warning_of
+from specgauge.sweeps.store.counts import CountsRow
+from specgauge.sweeps.store.rows import row_of
+from specgauge.sweeps.store.served import ServedRow
+
+if TYPE_CHECKING:
+    from specgauge.bench.notes import Note
+
+MOST_CLIENT_SHARE = 0.95
+"""Of a processor that the client may use, before its chunks wait for it all the time."""
+FEWEST_POLLS = 4
+MOST_IDLE = 0.1
+"""Of the streams that may be between two requests as the server is asked how many it runs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServedBlock:
+    """What is kept of a block."""
+
+    row: ServedRow
+    counts: tuple[CountsRow, ...]
+    status: str
+    """`ok`, `skipped` where the server cannot hold that many streams, `failed`."""
+
+    @property
+    def t_round_s(self) -> float | None:
+        """T_round(B, γ), T_decode(B) at γ = 0; None where it is not known or does not count."""
+        return self.row.t_round_s if self.status == "ok" else None
+
+
+def served_block(block: LoadBlock, place: ServedRow) -> ServedBlock:
+    """What a block gave; place: a row that says what it is of, and no more."""
+    gamma, counts = place.gamma, block.counts
+    by_request = list(_of_requests(block, gamma))
+    omega = None if counts is None or not gamma else counts.tokens_per_round
+    t_round_s, tpot_s = block.t_round_s, _token_s(block)
+    is_by_tokens = t_round_s is None and tpot_s is not None and (omega is not None or gamma == 0)
+    if is_by_tokens and tpot_s is not None:
+        t_round_s = tpot_s * (omega or 1.0)
+    status, reason = _judged(block, t_round_s)
+    tokens = [stream.tokens for stream in block.done]
+    lengths = [stream.prompt_tokens for stream in block.done if stream.prompt_tokens is not None]
+    rounds = sum(one.rounds for one in by_request)
+    row = replace(
+        place,
+        seconds=block.ended_s - block.started_s,
+        requests=len(block.streams),
+        failed=len(block.failed),
+        tokens=None if None in tokens else sum(one or 0 for one in tokens),
+        prompt_tokens=sum(lengths) / len(lengths) if lengths else None,
+        t_round_s=t_round_s,
+        t_round_from=None if t_round_s is None else ("tokens" if is_by_tokens else "chunks"),
+        tokens_per_s=block.tokens_per_s,
+        ttft_s=block.ttft_s,
+        tpot_s=tpot_s,
+        tokens_per_round_chunks=block.tokens_per_round if gamma else None,
+        tokens_per_round_counters=omega,
+        tokens_per_round_requests=sum(one.tokens for one in by_request) / rounds if rounds else None,
+        client_share=block.client_share,
+        running=block.running,
+        waiting=block.waiting,
+        preemptions=None if counts is None else counts.preemptions,
+        reason=reason,
+        notes=tuple(map(warning_of, _notes(block, reason))),
+    )
+    keys = {name: getattr(place, name) for name in ("pair", "sampling", "gamma", "batch_size", "context")}
+    found = tuple(
+        row_of(CountsRow, {**keys, **unit}, f"{row.source}, {unit['source']}", "it is not kept")
+        for unit in (_units(block, by_request, gamma) if gamma and status == "ok" else ())
+    )
+    return ServedBlock(row=row, counts=found, status=status)
+
+
+def _token_s(block: LoadBlock) -> float | None:
+    """Time per token: the median over streams; tokens that came with the first ones, as through a proxy, are none."""
+    found = []
+    for stream in block.done:
+        first_s, last_s = (stream.chunk_s[0], stream.chunk_s[-1]) if stream.chunk_s else (0.0, 0.0)
+        after = [
+            tokens for at, tokens in zip(stream.chunk_s, stream.chunk_tokens, strict=True) if at > first_s and tokens
+        ]
+        tokens = stream.later_tokens if stream.seen_tokens is None else sum(after)
+        if last_s > first_s and tokens:
+            found.append((last_s - first_s) / tokens)
+    return median(found) if found else None
+
+
+def _notes(block: LoadBlock, reason: str | None) -> Iterator[Note]:
+    """What is told of a block, but for a batch size that `_not_reached` sees reached."""
+    return (note for note in notes_of(block) if note.code != "concurrency_not_reached" or reason is not None)
+
+
+def _judged(block: LoadBlock, t_round_s: float | None) -> tuple[str, str | None]:
+    """Whether a block counts, and why not."""
+    if block.void is not None:
+        return "failed", block.void
+    if (why := _not_reached(block)) is not None:
+        return "skipped", f"batch size {block.batch_size} was not reached: {why}"
+    if block.client_share > MOST_CLIENT_SHARE:
+        share = f"{100 * block.client_share:.0f} %"
+        return "skipped", f"the client used {share} of a processor: it, not the server, would be measured"
+    if t_round_s is None:
+        return "failed", "the time of a round is not known: chunks are no rounds, and no counter tells the rounds"
+    return "ok", None
+
+
+def _not_reached(block: LoadBlock) -> str | None:
+    """Why the server did not decode that many at once; a stream between two requests is no reason."""
+    polls, running = block.steady_gauges, block.running
+    is_idle = running is not None and running < block.batch_size
+    if is_idle and running is not None and not block.waiting and block.full:
+        are_few = len(polls) < FEWEST_POLLS or running >= block.batch_size * (1 - MOST_IDLE) - 0.5
+        is_full = any((found.cache_share or 0) >= 1 for found in polls)
+        return None if are_few and not is_full else block.not_reached
+    return block.not_reached
+
+
+def _of_requests(block: LoadBlock, gamma: int) -> Iterator[EngineCounts]:
+    """Rounds of this γ and those that found nothing, of each request whose server tells every step."""
+    for stream in block.done if gamma else ():
+        try:
+            found = request_counts(stream, is_by_round=block.is_by_round)
+        except ValueError:  # the notes of the block tell what disagrees
+            continue
+        if gamma in found and not set(found) - {0, gamma}:
+            own, plain = found[gamma], found.get(0)
+            extra = 0 if plain is None else plain.rounds
+            yield replace(own, rounds=own.rounds + extra, tokens=own.tokens + extra)
+
+
+def _units(block: LoadBlock, by_request: list[EngineCounts], gamma: int) -> Iterator[Mapping[str, Any]]:
+    if len(by_request) == len(block.done):
+        for number, one in enumerate(by_request):
+            yield _unit(f"request {number}", one, gamma)
+    elif block.counts is not None and block.counts.rounds and not block.failed:
+        yield _unit("counters", block.counts, gamma)
+    elif block.is_by_round:
+        known = [(len(one.chunk_s) - 1, one.later_tokens) for one in block.done if len(one.chunk_s) > 1]
+        rounds, tokens = sum(chunks for chunks, _ in known), [later for _, later in known]
+        if rounds and None not in tokens:
+            yield {"source": "chunks", "rounds": rounds, "tokens": float(sum(one or 0 for one in tokens))}
+
+
+def _unit(source: str, counts: EngineCounts, gamma: int) -> dict[str, Any]:
+    own = counts.accepted_by_position
+    is_whole = own is not None and len(own) <= gamma
+    return {
+        "source": source,
+        "rounds": counts.rounds,
+        "tokens": float(counts.tokens),
+        "drafted": counts.drafted,
+        "accepted": counts.accepted,
+        "accepted_by_position": (*own, *[0] * (gamma - len(own))) if own is not None and is_whole else None,
+    }

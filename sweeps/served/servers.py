@@ -1,0 +1,100 @@
+"""Servers that are visited: a time in which some γ can be measured, whose arms interleave; here those that run.
+
+async with RunningServers(pair.engines) as arms:                   # the servers answer
+    await arms[2].select()
+    arms[2].client
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from dataclasses import dataclass, field
+from types import TracebackType
+
+from specgauge.bench.serving.streams import OpenAIClient
+from specgauge.configs.engines import EngineConfig
+
+Connect = Callable[[EngineConfig, str], OpenAIClient]
+"""A client of an engine at an address."""
+
+
+def connect(engine: EngineConfig, base_url: str) -> OpenAIClient:
+    """The client of an engine at an address; ValueError where its key is not in the environment."""
+    return OpenAIClient(base_url, engine.model, api_key_env=engine.api_key_env, metrics_url=engine.metrics_url)
+
+
+async def _nothing() -> None:
+    """A server whose γ is what it is."""
+
+
+def _well() -> str | None:
+    """Nothing to say."""
+    return None
+
+
+@dataclass(kw_only=True)
+class ServedArm:
+    """One γ on a server that is there."""
+
+    gamma: int
+    client: OpenAIClient
+    server: str | None = None
+    """Its name, where there are several."""
+    select: Callable[[], Awaitable[None]] = _nothing
+    """Makes the server take this γ from now on."""
+    check: Callable[[], str | None] = _well
+    """Why the last block was not of this γ; None where it was."""
+    ended: Callable[[], str | None] = _well
+    """Why the server is gone; None while it runs."""
+    start_s: float | None = None
+    """Seconds from its start until it answered, where it was started here: loading, compiling, capturing."""
+    warm: set[str] = field(default_factory=set)
+    """Cells that it has warmed up in."""
+
+
+class Visit(AbstractAsyncContextManager[Mapping[int, ServedArm]]):
+    """Servers that are there from its beginning to its end, by γ; `lost` says why a γ cannot be measured in it."""
+
+    blocks: range | None = None
+    """Numbers of the blocks that are taken in it; None is as many as are needed."""
+
+    def __init__(self, gammas: Sequence[int]) -> None:
+        self.gammas = tuple(gammas)
+        self.lost: dict[int, str] = {}
+
+
+class RunningServers(Visit):
+    """Servers that run, one for each γ."""
+
+    def __init__(self, engines: Sequence[EngineConfig], open_client: Connect = connect) -> None:
+        super().__init__([one.gamma for one in engines if one.gamma is not None])
+        self._engines, self._open, self._stack = engines, open_client, AsyncExitStack()
+
+    async def __aenter__(self) -> Mapping[int, ServedArm]:
+        """The arms of the servers that answer and have the model.
+
+        Raises:
+            ValueError: none does, or a key is not in the environment.
+        """
+        found: dict[int, ServedArm] = {}
+        for engine in self._engines:
+            assert engine.base_url is not None
+            assert engine.gamma is not None
+            client = await self._stack.enter_async_context(self._open(engine, engine.base_url))
+            try:
+                await client.check_model()
+            except ValueError as error:
+                self.lost[engine.gamma] = str(error)
+                continue
+            found[engine.gamma] = ServedArm(gamma=engine.gamma, client=client, server=engine.base_url)
+        if not found:
+            await self._stack.aclose()
+            raise ValueError(next(iter(self.lost.values())))
+        return found
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the clients."""
+        await self._stack.aclose()

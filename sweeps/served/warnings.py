@@ -1,0 +1,44 @@
+"""What a reader must know of a run that measured servers, beside what every timing warns of. Plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from specgauge.sweeps.store.schema import WarningRow
+from specgauge.sweeps.store.served import ServedRow
+from specgauge.sweeps.text_table import count
+
+MOST_OFF = 0.05
+"""Of the tokens a prompt was to have."""
+
+
+def served_warnings(pair: str, rows: Iterable[ServedRow]) -> Iterator[WarningRow]:
+    """Warnings about the blocks of one pair: each kind once, as of its first block, with how many have it."""
+    own = [row for row in rows if row.pair == pair]
+    codes = dict.fromkeys(note.code for row in own for note in row.notes)
+    for code in codes:
+        hit = [note for row in own for note in row.notes if note.code == code]
+        of = f" ({len(hit)} of {count(len(own), 'block')})" if len(hit) > 1 else ""
+        yield replace(hit[0], message=f"pair {pair}, {hit[0].message}{of}")
+    failed = [row for row in own if row.failed]
+    if failed:
+        worst = max(failed, key=lambda row: row.failed / max(row.requests, 1))
+        yield WarningRow(
+            code="requests_failed",
+            message=f"pair {pair}: {sum(row.failed for row in failed)} of {sum(row.requests for row in own)} requests "
+            f"failed, most at {_at(worst)}" + (f" ({worst.reason})" if worst.reason else ""),
+            remedy="see the server's log; a block with over 1 % counts for nothing, and the next run repeats it",
+        )
+    off = [row for row in own if row.prompt_tokens and abs(row.prompt_tokens / row.context - 1) > MOST_OFF]
+    if off:
+        worst = max(off, key=lambda row: abs((row.prompt_tokens or 0) / row.context - 1))
+        yield WarningRow(
+            code="prompt_length",
+            message=f"pair {pair}: prompts had {worst.prompt_tokens:.0f} tokens on average at {_at(worst)}",
+            remedy="give prompts of one language and kind (workload.prompts): their words are equally long in tokens",
+        )
+
+
+def _at(row: ServedRow) -> str:
+    return f"γ = {row.gamma}, batch size {row.batch_size}, context {row.context}"

@@ -1,0 +1,145 @@
+"""served.jsonl: what a client saw of every block of load on a server, one line a block. Unknown is None, times in s.
+
+    log = ServedLog(run.path)
+    log.add(ServedRow(pair="a", sampling="greedy", gamma=2, batch_size=4, context=512, block=0, …), counts)
+    read_served(run.path)               # () where a run has none
+
+Counts of a block go to counts.jsonl beside it, under the source `ServedRow.source`: whatever is measured again takes
+the place of what was there. The times that costs are made of stand in the journal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+from pydantic.dataclasses import dataclass
+
+from specgauge.configs.reading import TABLE_BYTES, read_bytes
+from specgauge.sweeps.store.counts import CountsRow, read_counts, write_counts
+from specgauge.sweeps.store.files import atomic_path
+from specgauge.sweeps.store.rows import MEASURE_AGAIN, json_line, read_jsonl
+from specgauge.sweeps.store.schema import (
+    EXACT,
+    SCHEMA,
+    BatchSize,
+    Context,
+    Integer,
+    NotNegative,
+    Positive,
+    Text,
+    WarningRow,
+    Whole,
+)
+
+SERVED = "served.jsonl"
+Purpose = Literal["timing", "validation"]
+
+
+@dataclass(frozen=True, kw_only=True, config=EXACT)
+class ServedRow:
+    """One block: `batch_size` streams kept busy on a server of one γ."""
+
+    schema: Integer = SCHEMA
+    pair: Text
+    sampling: Text
+    gamma: Whole
+    """0 is plain decoding."""
+    batch_size: BatchSize
+    context: Context
+    """Tokens that the prompts were to have."""
+    block: Whole
+    purpose: Purpose = "timing"
+    """Whether costs and acceptance are made of it, or it validates what they recommend."""
+    server: Text | None = None
+    """Which one, where there were several."""
+    seconds: NotNegative = 0.0
+    requests: Whole = 0
+    failed: Whole = 0
+    tokens: Whole | None = None
+    """Of all answers, the first ones included."""
+    prompt_tokens: NotNegative | None = None
+    """Of a prompt, on average, as the server counted them."""
+    t_round_s: Positive | None = None
+    """Mean time between chunks of a stream while all streams were decoding: the median over streams."""
+    t_round_from: Literal["chunks", "tokens"] | None = None
+    """Whether it is the time between chunks, or that of a token by those of a round, where chunks are no rounds."""
+    tokens_per_s: Positive | None = None
+    """Of all streams together, prefills included."""
+    ttft_s: NotNegative | None = None
+    tpot_s: Positive | None = None
+    """After the first token: the median over streams."""
+    tokens_per_round_chunks: Positive | None = None
+    tokens_per_round_counters: Positive | None = None
+    tokens_per_round_requests: Positive | None = None
+    """Ω as the streams, the server's counters, and its metrics of each request tell it."""
+    client_share: NotNegative | None = None
+    """Processor time of the client over the time of the block."""
+    running: NotNegative | None = None
+    """Requests that the server ran and let wait: the median over polls."""
+    waiting: NotNegative | None = None
+    preemptions: Whole | None = None
+    reason: Text | None = None
+    """Why the block counts for nothing; None where it counts."""
+    notes: tuple[WarningRow, ...] = ()
+    """What is not as a clean load has it."""
+
+    @property
+    def key(self) -> tuple[str, str, str, int, int, int, int]:
+        """What the block is of."""
+        return self.purpose, self.pair, self.sampling, self.gamma, self.batch_size, self.context, self.block
+
+    @property
+    def source(self) -> str:
+        """What its counts are found under."""
+        return (
+            f"{self.purpose}, γ {self.gamma}, batch size {self.batch_size}, context {self.context}, block {self.block}"
+        )
+
+
+class ServedLog:
+    """The blocks of an open run, and their counts; the run's journal lock keeps other writers away."""
+
+    def __init__(self, run: Path) -> None:
+        """Read what is there; ValueError where a line is damaged."""
+        self._run = run
+        self._rows = {row.key: row for row in read_served(run)}
+        self._counts = list(read_counts(run))
+
+    def rows(self, purpose: Purpose, pair: str) -> list[ServedRow]:
+        """The blocks of a pair that were begun for a purpose."""
+        return [row for row in self._rows.values() if row.purpose == purpose and row.pair == pair]
+
+    def add(self, row: ServedRow, counts: Iterable[CountsRow] = ()) -> None:
+        """Keep a block in the place of an earlier one of the same key; StorageError where the disk refuses."""
+        own = [replace(one, source=_source(row, one.source)) for one in counts]
+        kept = [one for one in self._counts if not self._is_of(row, one)]
+        if own or len(kept) < len(self._counts):
+            self._counts = [*kept, *own]
+            write_counts(self._run, self._counts)
+        self._rows[row.key] = row
+        with atomic_path(self._run / SERVED) as temporary:
+            temporary.write_bytes(b"".join(map(json_line, self._rows.values())))
+
+    @staticmethod
+    def _is_of(row: ServedRow, counts: CountsRow) -> bool:
+        own = (counts.pair, counts.sampling) == (row.pair, row.sampling)
+        return own and (counts.source == row.source or counts.source.startswith(f"{row.source}, "))
+
+
+def _source(row: ServedRow, unit: str) -> str:
+    return f"{row.source}, {unit}" if unit else row.source
+
+
+def read_served(run: Path) -> tuple[ServedRow, ...]:
+    """The blocks of a run directory; ValueError where a line is damaged."""
+    path = run / SERVED
+    if not path.exists():
+        return ()
+    try:
+        content = read_bytes(path, TABLE_BYTES)
+    except ValueError as error:
+        raise ValueError(f"{error}; {MEASURE_AGAIN}") from error
+    return read_jsonl(path, ServedRow, content, MEASURE_AGAIN)

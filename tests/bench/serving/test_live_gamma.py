@@ -1,0 +1,225 @@
+import asyncio
+import json
+import re
+import stat
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from specgauge.bench.serving.live_gamma import (
+    DIRECTORY,
+    MODULES,
+    SCHEDULER,
+    LiveEngine,
+    LiveGamma,
+    LiveRounds,
+    LiveStep,
+    engine_arguments,
+    for_all,
+    rounds_of,
+)
+from specgauge.bench.serving.presets import Served
+from tests.bench.serving.fake_vllm import Engine, Request, config_of, scheduler_module, write_as
+
+VLLM = Served(kind="vllm", target="org/model", draft="org/small", options=("--max-model-len", "2048"))
+SCHEDULE = [[1, 1, 0], [2, 2, 1], [3, 3, 2], [4, 1024, 4]]
+
+
+def test_the_directory_is_made_for_its_owner_and_an_open_one_is_refused(tmp_path: Path) -> None:
+    live = LiveGamma(tmp_path / "a" / "live")
+    assert stat.S_IMODE(live.folder.stat().st_mode) == 0o700
+    live.set(2)
+    assert stat.S_IMODE((live.folder / "gamma.json").stat().st_mode) == 0o600
+    live.folder.chmod(0o750)
+    with pytest.raises(ValueError, match=r"expected a directory of this user with mode 0700, got .* mode 0750; chmod"):
+        LiveGamma(live.folder)
+    (tmp_path / "link").symlink_to(tmp_path / "a")
+    with pytest.raises(ValueError, match="expected a directory of this user"):
+        LiveGamma(tmp_path / "link")
+
+
+def test_one_server_for_all_gammas(tmp_path: Path) -> None:
+    live = LiveGamma(tmp_path / "live")
+    made = live.command(VLLM, (4, 1, 2), port=8001, base={"PYTHONPATH": "mine", "PATH": "/bin"})
+    assert made.env == {"PYTHONPATH": f"{MODULES}:mine", DIRECTORY: str(live.folder)}
+    *start, option, config = made.words[: made.words.index("--max-model-len")]
+    assert start[:3] == ["vllm", "serve", "org/model"]
+    assert option == "--speculative-config"
+    assert json.loads(config) == {
+        "method": "draft_model",
+        "model": "org/small",
+        "num_speculative_tokens": 4,
+        "num_speculative_tokens_per_batch_size": SCHEDULE,
+    }
+    tail = ("--max-model-len", "2048", "--scheduler-cls", SCHEDULER, "--cudagraph-metrics")
+    assert made.words[-5:] == tail
+    own = live.command(VLLM, (4, 1, 2), port=8001, base={}, command=["serve", "-p", "{port}", "{speculative}"])
+    assert own.words == ("serve", "-p", "8001", option, config, *tail)
+    assert own.env["PYTHONPATH"] == str(MODULES)
+
+
+def test_the_arguments_in_process_are_those_of_the_command() -> None:
+    assert engine_arguments(VLLM, (1, 2, 4)) == {
+        "model": "org/model",
+        "speculative_config": {
+            "method": "draft_model",
+            "model": "org/small",
+            "num_speculative_tokens": 4,
+            "num_speculative_tokens_per_batch_size": SCHEDULE,
+        },
+        "scheduler_cls": SCHEDULER,
+        "cudagraph_metrics": True,
+    }
+
+
+@pytest.mark.parametrize(
+    ("served", "gammas", "words"),
+    [
+        (Served(kind="llama_cpp", target="t", draft="d"), (1,), "expected engine.kind vllm, whose γ can be set while"),
+        (VLLM, (), "expected a γ above 0, got none"),
+        (VLLM, (0,), "expected a γ above 0, got 0"),
+    ],
+)
+def test_what_cannot_be_set_live_is_refused(served: Served, gammas: tuple[int, ...], words: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(f"launch.live: {words}")):
+        for_all(served, gammas)
+
+
+def test_a_setting_is_taken_once_drafts_of_it_were_verified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    live = LiveGamma(tmp_path / "live")
+    monkeypatch.setenv(DIRECTORY, str(live.folder))
+    scheduler = scheduler_module().GammaScheduler(vllm_config=config_of())
+    engine = Engine(scheduler)
+    scheduler.add_request(Request("a"))
+    live.set(1)
+    engine.run(3)
+    serial = live.set(3)
+    engine.run(1)
+    with pytest.raises(ValueError, match=r"expected two steps with setting 2 within 0 s, got 1 \(steps so far: 4\)"):
+        asyncio.run(live.taken(serial, timeout_s=0))
+    engine.run(1)
+    first = asyncio.run(live.taken(serial, timeout_s=0))
+    assert (first.step, first.rounds) == (4, ((3, 2, 1),))
+    assert [step.gamma for step in live.steps()] == [1, 1, 1, 3, 3]
+    with pytest.raises(ValueError, match="expected 0 to 4, which the server was started with, got 5"):
+        live.set(5)
+    with pytest.raises(ValueError, match="gamma: expected 0 to 4, which the server was started with, got -1"):
+        live.set(-1)
+
+
+def test_steps_are_read_as_they_come_and_a_new_start_begins_anew(tmp_path: Path) -> None:
+    live = LiveGamma(tmp_path / "live")
+    path = live.folder / "steps.jsonl"
+    assert live.engine is None
+    assert live.steps() == []
+    header = {"format": 1, "vllm": "0.32.0", "largest_gamma": 4, "planned_gammas": [0, 4], "is_async": True}
+    header |= {"method": "eagle3", "several_modules": False, "model_runner": 2, "pipeline": 1, "max_num_seqs": 8}
+    step: dict[str, object] = {
+        "step": 0,
+        "serial": 1,
+        "gamma": 2,
+        "t": 1.0,
+        "done": 2.0,
+        "rows": 1,
+        "tokens": 3,
+        "running": 1,
+    }
+    step |= {"waiting": 0, "preempted": 0, "prompts": 0, "cut": 0, "rounds": [[2, 1, 1]], "graph": ["FULL", 8]}
+    text = json.dumps(header) + "\n" + json.dumps(step) + "\n"
+    write_as(path, text + json.dumps(step)[:20])
+    assert [one.done_s for one in live.steps()] == [2.0]
+    write_as(path, text + json.dumps({**step, "step": 1, "done": 3.0}) + "\n")
+    assert [one.done_s for one in live.steps()] == [2.0, 3.0]
+    with path.open("a", encoding="utf-8") as file:
+        file.write(text)
+    assert [one.done_s for one in live.steps()] == [2.0]
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps({**header, "format": 2}) + "\n")
+    with pytest.raises(ValueError, match=r"steps\.jsonl: expected format 1, got 2"):
+        live.steps()
+
+
+@pytest.mark.parametrize(
+    ("method", "runner", "several_modules", "drafts_fewer", "is_plain_at_zero"),
+    [
+        ("draft_model", 1, False, True, False),
+        ("draft_model", 2, False, False, False),
+        ("eagle3", 2, False, True, False),
+        ("mtp", 2, False, True, False),
+        ("mtp", 2, True, False, False),
+        ("mtp", 1, True, True, False),
+        ("ngram", 1, False, True, True),
+        ("ngram", 2, False, True, True),
+        ("medusa", 1, False, False, False),
+    ],
+)
+def test_what_a_gamma_costs_in_a_running_engine(
+    method: str, runner: int, several_modules: bool, drafts_fewer: bool, is_plain_at_zero: bool
+) -> None:
+    engine = LiveEngine(
+        version="0.32.0",
+        largest_gamma=4,
+        planned_gammas=(0, 4),
+        is_async=True,
+        method=method,
+        several_modules=several_modules,
+        model_runner=runner,
+        pipeline=1,
+        max_num_seqs=8,
+    )
+    assert (engine.drafts_fewer, engine.is_plain_at_zero) == (drafts_fewer, is_plain_at_zero)
+
+
+ROUND = LiveStep(
+    step=0,
+    serial=1,
+    gamma=2,
+    scheduled_s=0.0,
+    done_s=0.0,
+    rows=2,
+    tokens=6,
+    running=2,
+    waiting=0,
+    preempted=0,
+    prompts=0,
+    rounds=((2, 0, 1), (2, 2, 1)),
+    cut=0,
+    graph=("FULL", 8),
+)
+
+
+def test_only_steps_that_verify_and_propose_the_same_gamma_are_rounds() -> None:
+    plain = replace(ROUND, gamma=0, rounds=((0, 0, 2),), graph=None)
+    steps = [
+        replace(ROUND, prompts=2, rounds=()),
+        replace(ROUND, step=1, done_s=1.0),
+        replace(ROUND, step=2, done_s=2.5, rounds=((2, 1, 2),), cut=1),
+        replace(ROUND, step=3, done_s=4.5, gamma=0),  # verifies 2, proposes 0
+        replace(plain, step=4, done_s=5.0),
+        replace(plain, step=5, done_s=5.5, rows=3),  # a request in it had ended
+        replace(plain, step=6, done_s=6.0, rows=1, rounds=((0, 0, 1),)),
+        replace(plain, step=7, done_s=6.25, rows=1, rounds=((0, 0, 1),), preempted=1),
+        replace(plain, step=9, done_s=9.0),  # a step is missing
+    ]
+    assert rounds_of(steps) == [
+        LiveRounds(
+            batch_size=1, gamma=0, t_round_s=(0.5,), rounds=1, tokens=1, cut=0, drafted=0, first_accepted=(), graphs=()
+        ),
+        LiveRounds(
+            batch_size=2, gamma=0, t_round_s=(0.5,), rounds=2, tokens=2, cut=0, drafted=0, first_accepted=(), graphs=()
+        ),
+        LiveRounds(
+            batch_size=2,
+            gamma=2,
+            t_round_s=(1.0, 1.5),
+            rounds=4,
+            tokens=8,
+            cut=1,
+            drafted=8,
+            first_accepted=(3, 1),
+            graphs=(("FULL", 8),),
+        ),
+    ]
+    assert rounds_of(steps)[2].tokens_per_round == 2.0
+    assert rounds_of(steps[:1]) == []

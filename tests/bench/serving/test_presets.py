@@ -1,0 +1,170 @@
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from specgauge.bench.serving.presets import METHODS, Command, Served, filled, preset
+
+FOLDER = Path("server")
+VLLM = Served(kind="vllm", target="org/model", draft="org/small")
+
+
+def words_of(served: Served, gamma: int) -> list[str]:
+    return list(preset(served, gamma=gamma, port=8001, folder=FOLDER).words)
+
+
+def test_vllm() -> None:
+    start = [
+        *("vllm", "serve", "org/model", "--host", "127.0.0.1", "--port", "8001"),
+        *("--enable-per-request-metrics", "--per-request-spec-decode-metrics", "detailed"),
+    ]
+    assert words_of(VLLM, 0) == start
+    *same, option, config = words_of(VLLM, 3)
+    assert [*same, option] == [*start, "--speculative-config"]
+    assert json.loads(config) == {"method": "draft_model", "model": "org/small", "num_speculative_tokens": 3}
+
+
+@pytest.mark.parametrize(
+    ("served", "config"),
+    [
+        (
+            Served(kind="vllm", target="t", method="ngram", draft="ngram", longest=4, shortest=2),
+            {"method": "ngram", "prompt_lookup_max": 4, "prompt_lookup_min": 2, "num_speculative_tokens": 2},
+        ),
+        (Served(kind="vllm", target="t", method="mtp"), {"method": "mtp", "num_speculative_tokens": 2}),
+        (
+            Served(kind="vllm", target="t", method="eagle3", draft="e"),
+            {"method": "eagle3", "model": "e", "num_speculative_tokens": 2},
+        ),
+    ],
+)
+def test_methods_of_vllm(served: Served, config: dict[str, object]) -> None:
+    assert json.loads(words_of(served, 2)[-1]) == config
+
+
+def test_sglang_has_one_draft_token_more_than_steps() -> None:
+    served = Served(kind="sglang", target="t", draft="d", options=("--mem-fraction-static", "0.8"))
+    start = "python3 -m sglang.launch_server --model-path t --host 127.0.0.1 --port 8001 --enable-metrics"
+    assert words_of(served, 0) == f"{start} --mem-fraction-static 0.8".split()
+    assert (
+        words_of(served, 3)
+        == (
+            f"{start} --speculative-algorithm STANDALONE --speculative-draft-model-path d --speculative-num-steps 3 "
+            "--speculative-eagle-topk 1 --speculative-num-draft-tokens 4 --mem-fraction-static 0.8"
+        ).split()
+    )
+    assert (
+        words_of(Served(kind="sglang", target="t", method="ngram"), 2)
+        == (
+            f"{start} --speculative-algorithm NGRAM --speculative-num-steps 2 --speculative-eagle-topk 1 "
+            "--speculative-num-draft-tokens 3 --speculative-ngram-max-bfs-breadth 1"
+        ).split()
+    )
+
+
+def test_llama_server() -> None:
+    start = "llama-server --model t.gguf --host 127.0.0.1 --port 8001 --parallel 4 --metrics"
+    served = Served(kind="llama_cpp", target="t.gguf", draft="d.gguf", slots=4)
+    assert words_of(served, 0) == start.split()
+    assert (
+        words_of(served, 2)
+        == (f"{start} --spec-draft-model d.gguf --spec-draft-n-max 2 --spec-draft-n-min 0 --spec-draft-p-min 0").split()
+    )
+    lookup = Served(kind="llama_cpp", target="t.gguf", method="ngram", slots=4)
+    assert (
+        words_of(lookup, 2)
+        == (f"{start} --spec-type ngram-simple --spec-ngram-simple-size-n 3 --spec-ngram-simple-size-m 2").split()
+    )
+
+
+def test_tensorrt_llm_reads_a_file(tmp_path: Path) -> None:
+    served = Served(kind="tensorrt_llm", target="t", draft="d")
+    start = ["trtllm-serve", "t", "--host", "127.0.0.1", "--port", "8001"]
+    assert preset(served, gamma=0, port=8001, folder=tmp_path) == Command(words=tuple(start))
+    made = preset(served, gamma=2, port=8001, folder=tmp_path / "new")
+    made.write_files()
+    path = tmp_path / "new" / "speculative-2.yaml"
+    assert list(made.words) == [*start, "--extra_llm_api_options", str(path)]
+    assert path.read_text(encoding="utf-8") == (
+        'speculative_config:\n  decoding_type: Draft_Target\n  max_draft_len: 2\n  speculative_model: "d"\n'
+    )
+
+
+@pytest.mark.parametrize("kind", METHODS)
+def test_every_method_of_every_kind_drafts_and_the_plain_server_says_nothing_of_it(kind: str) -> None:
+    for method in METHODS[kind]:
+        served = Served(kind=kind, target="t", draft="d", method=method)
+        assert len(words_of(served, 1)) > len(words_of(served, 0))
+        assert not [word for word in words_of(served, 0) if re.search(r"speculative|spec-(?!decode)", word)]
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"kind": "ollama"}, "engine.kind: expected one of vllm, sglang, llama_cpp, tensorrt_llm, got 'ollama'"),
+        (
+            {"kind": "llama_cpp", "method": "mtp"},
+            "engine.method: expected one of draft_model, ngram for llama_cpp, got 'mtp'; for another write the command "
+            "yourself (launch.command)",
+        ),
+        ({"kind": "vllm"}, "engine.draft: expected the draft model, since method is draft_model, got null"),
+    ],
+)
+def test_what_is_not_known_is_refused(fields: dict[str, str], words: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(words)):
+        Served(target="t", **fields)  # type: ignore[arg-type]
+
+
+CONFIG = '{"method": "draft_model", "model": "org/small", "num_speculative_tokens": 2}'
+
+
+@pytest.mark.parametrize(
+    ("command", "gamma", "words"),
+    [
+        (["serve", "-p", "{port}", "{speculative}"], 2, ["serve", "-p", "8001", "--speculative-config", CONFIG]),
+        (["serve", "-p", "{port}", "{speculative}"], 0, ["serve", "-p", "8001"]),
+        (["serve", "--speculative-config", "{speculative}", "-x"], 2, ["serve", "--speculative-config", CONFIG, "-x"]),
+        (["serve", "--speculative-config", "{speculative}", "-x"], 0, ["serve", "-x"]),
+        (["serve", "--speculative-config={speculative}", "-x"], 2, ["serve", f"--speculative-config={CONFIG}", "-x"]),
+        (["serve", "--speculative-config={speculative}", "-x"], 0, ["serve", "-x"]),
+        (["serve", "--enforce-eager", "{speculative}"], 0, ["serve", "--enforce-eager"]),
+        (["start.sh", "{gamma}", '{"a": {"n": {gamma}}}'], 2, ["start.sh", "2", '{"a": {"n": 2}}']),
+        (["start.sh", "{gamma}"], 0, ["start.sh", "0"]),
+    ],
+)
+def test_a_users_command_is_filled_in(command: list[str], gamma: int, words: list[str]) -> None:
+    assert filled(command, gamma=gamma, port=8001, folder=FOLDER, served=VLLM).words == tuple(words)
+
+
+def test_the_file_of_a_users_command(tmp_path: Path) -> None:
+    served = Served(kind="tensorrt_llm", target="t", method="ngram")
+    made = filled(["s", "--config", "{speculative}"], gamma=4, port=1, folder=tmp_path, served=served)
+    path = tmp_path / "speculative-4.yaml"
+    assert made.words == ("s", "--config", str(path))
+    assert made.files == {
+        path: "speculative_config:\n  decoding_type: NGram\n  max_draft_len: 4\n  max_matching_ngram_size: 3\n"
+    }
+
+
+@pytest.mark.parametrize(
+    ("command", "served", "words"),
+    [
+        (["serve", "{port}"], VLLM, "expected {gamma} or {speculative} in it, since γ 2 is to be started, got neither"),
+        (["serve", "{speculative}"], None, "{speculative} needs engine.kind (vllm, sglang, llama_cpp, tensorrt_llm)"),
+        (["serve", "x{speculative}"], VLLM, "expected {speculative} as a word of its own or --speculative-config="),
+        (
+            ["serve", "--a={speculative}"],
+            Served(kind="llama_cpp", target="t", draft="d"),
+            "expected {speculative} as a word of its own, got '--a={speculative}'",
+        ),
+    ],
+)
+def test_commands_that_cannot_be_filled_in(command: list[str], served: Served | None, words: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(f"launch.command: {words}")):
+        filled(command, gamma=2, port=8001, folder=FOLDER, served=served)
+
+
+def test_the_line_is_what_one_types() -> None:
+    command = Command(words=("serve", '{"a": 1}'), env={"NAME": "a b"})
+    assert command.line == "NAME='a b' serve '{\"a\": 1}'"
