@@ -403,7 +403,8 @@ def _misses(comparison: Comparison) -> list[str]:
             )
         line, roofline = comparison.line[part].by_value(), held.by_value()
         lines += [
-            f"the plain line is nearer for {symbol} at {held.by} {value}: {line[value]:.2%} against {roofline[value]:.2%}"
+            f"the plain line is nearer for {symbol} at {held.by} {value}: {line[value]:.2%} against "
+            f"{roofline[value]:.2%}"
             for value in sorted(roofline)
             if roofline[value] > line[value]
         ]
