@@ -28,7 +28,7 @@ from specgauge.bench.serving.streams import OpenAIClient, Prompt, Stream
 MOST_FAILED = 0.01
 """Of the requests of a block, or it is void."""
 MOST_TOGETHER = 0.5
-"""Of a block's chunks read together with another, or the time between them is not known."""
+"""Of a block's chunks that came at once after another, or the time between them is not known."""
 MOST_JOINED = 0.01
 """Of a block's chunks with more tokens than a round has, or chunks are no rounds."""
 SHORT = "Say hello."
@@ -215,16 +215,13 @@ def _tokens_in(stream: Stream, start: float, end: float) -> float:
 
 
 def _mean_gap(stream: Stream, spans: Sequence[Span]) -> tuple[float, int] | None:
-    """Seconds a chunk over the gaps whose middle lies in a span, and how many; chunks read together share a gap."""
+    """Seconds a chunk over the gaps whose middle lies in a span, and how many; chunks that came at once share one."""
     seconds, chunks = 0.0, 0
-    arrivals: dict[float, int] = {}
-    for at in stream.chunk_s:
-        arrivals[at] = arrivals.get(at, 0) + 1
-    for earlier, later in pairwise(arrivals):
+    for (earlier, _), (later, came) in pairwise(stream.arrivals):
         middle = stream.sent_s + (earlier + later) / 2
         if any(start <= middle <= end for start, end in spans):
             seconds += later - earlier
-            chunks += arrivals[later]
+            chunks += came
     return (seconds / chunks, chunks) if chunks else None
 
 

@@ -274,3 +274,14 @@ def test_without_httpx_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setitem(__import__("sys").modules, "httpx", None)
     with pytest.raises(ValueError, match=r"measuring a server needs httpx: pip install 'specgauge\[serve\]'"):
         OpenAIClient("http://engine")
+
+
+def test_chunks_that_came_at_once_had_waited() -> None:
+    """Rounds of 10 ms; after a stall three came within half a millisecond, the last of them in time."""
+    stream = Stream(chunk_s=(0.1, 0.11, 0.1395, 0.1398, 0.14, 0.15))
+    assert stream.arrivals == ((0.1, 1), (0.11, 1), (0.14, 3), (0.15, 1))
+    assert stream.together == 2
+    whole = Stream(chunk_s=(0.5, 0.5, 0.5))
+    assert (whole.arrivals, whole.together) == (((0.5, 3),), 2)
+    assert Stream(chunk_s=(0.5,)).arrivals == ((0.5, 1),)
+    assert Stream().arrivals == ()
