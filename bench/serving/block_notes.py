@@ -95,12 +95,6 @@ def _of_counters(block: LoadBlock, where: str) -> Iterator[Note]:
             message=f"{where}: the server accepted none of its drafts",
             remedy="look whether both have the same tokenizer and chat template; try a draft made for this target",
         )
-    if counts.preemptions:
-        yield Note(
-            code="preempted",
-            message=f"{where}: the server put {counts.preemptions} requests back for want of cache",
-            remedy="give its cache more memory, or measure fewer streams or shorter texts",
-        )
     told = sum(stream.tokens or 0 for stream in block.done) - sum(bool(stream.chunk_s) for stream in block.done)
     if not block.failed and abs(counts.tokens - told) > SAME_TOKENS * told:
         yield Note(

@@ -203,6 +203,8 @@ class LoadBlock:
             return f"at most {max(running):g} requests were running"
         if any((found.cache_share or 0) >= 1 for found in self.steady_gauges):
             return "its cache was full"
+        if self.counts is not None and self.counts.preemptions:
+            return f"it put {self.counts.preemptions} requests back for want of cache"
         return None if self.full else "there was no time at which all of them were decoding"
 
 
