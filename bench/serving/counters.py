@@ -58,9 +58,10 @@ def read_gauges(text: str) -> Gauges:
     return Gauges(**sums, cache_share=max(shares, default=None))
 
 
-def read_generated(text: str) -> float:
-    """Tokens that a server has generated so far; 0 where it does not tell."""
-    return sum(_number(one) for one in _GENERATED_LINE.findall(text))
+def read_generated(text: str) -> float | None:
+    """Tokens that a server has generated so far; None where it is of no engine that is known."""
+    found = _GENERATED_LINE.findall(text)
+    return sum(_number(one) for one in found) if found else None
 
 
 def _number(text: str) -> float:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -37,6 +37,7 @@ KEEP_S = 2.0
 REFUSED = (400, 422)
 """Statuses of a server that does not take a field."""
 UNAUTHORIZED = (401, 403)
+MISSING = (404, 405, 501)
 AT_ONCE = 0.1
 """Of a usual gap: what follows sooner had waited."""
 USUAL = 0.75
@@ -148,6 +149,7 @@ class OpenAIClient:
         self.base_url = str(base.copy_with(path="/v1") if base.path == "/" else base).rstrip("/")
         self._metrics = _url(metrics_url, "metrics_url") if metrics_url else base.copy_with(path="/metrics")
         self.metrics_url = str(self._metrics)
+        self._is_metrics_given = metrics_url is not None
         self.model = model
         self.timeout_s = timeout_s
         self.options: frozenset[str] | None = None
@@ -219,12 +221,13 @@ class OpenAIClient:
         return self.model
 
     async def metrics(self) -> str | None:
-        """The text at its metrics; None where it has none there (404), or other than text.
+        """The text at its metrics; None where it has none there, or other than text.
 
         Raises:
-            ValueError: it cannot be reached, or refuses.
+            ValueError: it cannot be reached, or refuses what was given as `metrics_url`.
         """
-        text = await self._get(self.metrics_url, has_key=self._is_same_origin, missing_is_none=True)
+        none = MISSING if self._is_metrics_given else range(400, 600)
+        text = await self._get(self.metrics_url, has_key=self._is_same_origin, none=none)
         return text if text is not None and "\0" not in text and not text.lstrip().startswith(("<", "{")) else None
 
     async def probe(self, prompt: Prompt, *, max_new_tokens: int = 2) -> Stream:
@@ -312,8 +315,8 @@ class OpenAIClient:
         body["messages" if is_chat else "prompt"] = prompt if isinstance(prompt, str) else [*prompt]
         return ("/chat/completions" if is_chat else "/completions"), {**body, **extra}
 
-    async def _get(self, url: str, *, has_key: bool = True, missing_is_none: bool = False) -> Any:
-        """The text at a URL; None where it is missing and may be."""
+    async def _get(self, url: str, *, has_key: bool = True, none: Collection[int] = ()) -> Any:
+        """The text at a URL; None at some statuses."""
         try:
             async with asyncio.timeout(min(self.timeout_s, CONNECT_S * 3)), self._connection() as http:
                 request = http.build_request("GET", url)
@@ -322,7 +325,7 @@ class OpenAIClient:
                 response = await http.send(request)
         except self._errors as error:
             raise ValueError(f"{url}: {self._told(error)}") from None  # its request holds the key
-        if missing_is_none and response.status_code in (404, 405, 501):
+        if response.status_code in none:
             return None
         if response.status_code != 200:
             raise ValueError(self._refusal(url, response.status_code, response.text))

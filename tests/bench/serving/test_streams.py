@@ -244,6 +244,18 @@ def test_a_page_in_the_place_of_metrics_is_none() -> None:
     assert simulate(ask()) is None
 
 
+def test_metrics_that_are_refused_are_none_unless_they_were_asked_for() -> None:
+    async def ask(**client: Any) -> str | None:
+        async with answered(lambda request: httpx.Response(403), **client) as one:
+            return await one.metrics()
+
+    assert simulate(ask()) is None
+    with pytest.raises(
+        ValueError, match=r"^http://engine/metrics: expected a key that the server takes, got status 403"
+    ):
+        simulate(ask(metrics_url="http://engine/metrics"))
+
+
 def test_an_answer_that_is_no_list_of_models() -> None:
     async def ask() -> None:
         async with answered(lambda request: httpx.Response(200, text="[]")) as client:
