@@ -57,6 +57,8 @@ def test_one_server_for_all_gammas(tmp_path: Path) -> None:
     own = live.command(VLLM, (4, 1, 2), port=8001, base={}, command=["serve", "-p", "{port}", "{speculative}"])
     assert own.words == ("serve", "-p", "8001", option, config, *tail)
     assert own.env["PYTHONPATH"] == str(MODULES)
+    with pytest.raises(ValueError, match=r"^launch\.live: expected \{speculative\} in launch\.command"):
+        live.command(VLLM, (4,), port=8001, command=["serve", "{port}", "{gamma}"])
 
 
 def test_the_arguments_in_process_are_those_of_the_command() -> None:

@@ -1,6 +1,7 @@
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -108,12 +109,17 @@ def test_every_method_of_every_kind_drafts_and_the_plain_server_says_nothing_of_
             "engine.method: expected one of draft_model, ngram for llama_cpp, got 'mtp'; for another write the command "
             "yourself (launch.command)",
         ),
+        (
+            {"kind": "sglang", "method": "ngram", "alpha": 0.8},
+            "validate.acceptance: expected an engine that can be made to accept drafts (vllm, llama_cpp), got sglang",
+        ),
+        ({"kind": "vllm", "draft": "d", "alpha": 1.5}, "validate.acceptance: expected 0 to 1, got 1.5"),
         ({"kind": "vllm"}, "engine.draft: expected the draft model, since method is draft_model, got null"),
     ],
 )
-def test_what_is_not_known_is_refused(fields: dict[str, str], words: str) -> None:
+def test_what_is_not_known_is_refused(fields: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=re.escape(words)):
-        Served(target="t", **fields)  # type: ignore[arg-type]
+        Served(target="t", **fields)
 
 
 CONFIG = '{"method": "draft_model", "model": "org/small", "num_speculative_tokens": 2}'
@@ -168,3 +174,13 @@ def test_commands_that_cannot_be_filled_in(command: list[str], served: Served | 
 def test_the_line_is_what_one_types() -> None:
     command = Command(words=("serve", '{"a": 1}'), env={"NAME": "a b"})
     assert command.line == "NAME='a b' serve '{\"a\": 1}'"
+
+
+def test_drafts_accepted_at_a_rate_that_is_given() -> None:
+    served = Served(kind="vllm", target="t", draft="d", alpha=0.8)
+    config = json.loads(words_of(served, 3)[-1])
+    assert config["rejection_sample_method"] == "synthetic"
+    assert config["synthetic_acceptance_rates"] == [0.8, 0.64, 0.512]
+    llama = Served(kind="llama_cpp", target="t", draft="d", alpha=0.8)
+    assert words_of(llama, 2)[-2:] == ["--spec-synth-rates", "0.8,0.64"]
+    assert words_of(llama, 0) == words_of(Served(kind="llama_cpp", target="t", draft="d"), 0)
