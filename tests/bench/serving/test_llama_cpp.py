@@ -43,7 +43,14 @@ def arms(pair: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> dict
     folder = tmp_path_factory.mktemp("servers")
     found = {}
     for name, (fields, gamma) in ARMS.items():
-        served = Served(kind="llama_cpp", **pair, slots=2, options=("--ctx-size", "1024"), **fields)
+        served = Served(
+            kind="llama_cpp",
+            target=pair["target"],
+            draft=pair["draft"],
+            slots=2,
+            options=("--ctx-size", "1024"),
+            **fields,
+        )
         port = free_port()
         words = preset(served, gamma=gamma, port=port, folder=folder).words
         env = {"PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])}
