@@ -58,6 +58,7 @@ def recommend(
         entries=matching(entries),
         max_itl_s=max_itl_s,
         confidence=run.config.precision.confidence,
+        is_served=run.is_served,
         warnings=(*map(asdict, doubts(run.path)), *found.warnings),
         validation=matching(found.validation),
         pairs={one.name: one for one in planned_pairs(run.config)},

@@ -35,6 +35,8 @@ DOUBTFUL = {
 """Warnings that leave no high trust."""
 IMPORT_DOUBTS = {"one_run", "counts_unknown", "batch_size_unknown", "context_unknown", "altered", "impossible_figure"}
 """Those that leave little trust in what was imported."""
+SERVED_DOUBTS = {"drift", "omega_disagrees", "client_bound", "counters_of_others", "altered", "impossible_figure"}
+"""Those that leave little trust in what servers gave."""
 IMPORT_LACKS = {"plain_missing", "rounds_missing", "counts_unknown", "batch_size_unknown", "context_unknown"}
 """Those of what the imported files do not tell."""
 
@@ -67,6 +69,8 @@ class Recommendations:
     """Those of the run by name, where they are to be held against each other."""
     are_some: bool = False
     """Whether only some of the run's answers were asked for; warnings are always those of the whole run."""
+    is_served: bool = False
+    """Whether servers decoded, measured by `specgauge run`."""
 
     @property
     def summary(self) -> ValidationSummary | None:
@@ -176,7 +180,9 @@ class Recommendations:
     def _trust_in_engine(self, cells: int) -> Trust:
         """Where a serving engine timed whole rounds: they are what is asked for, as far as the runs repeat."""
         found = [f"a serving engine's own rounds in {count(cells, 'cell')}"]
-        doubts = sorted({str(one["code"]) for one in self.warnings} & IMPORT_DOUBTS)
+        doubts = sorted(
+            {str(one["code"]) for one in self.warnings} & (SERVED_DOUBTS if self.is_served else IMPORT_DOUBTS)
+        )
         if doubts:
             found.append("warned of " + ", ".join(doubts).replace("_", " "))
         return Trust(level="low" if doubts else "middling", reasons=tuple(found))
@@ -190,7 +196,8 @@ class Recommendations:
     def next_step(self) -> str:
         """What to do with these answers."""
         known, codes = self.known, {str(one["code"]) for one in self.warnings}
-        is_imported = any(entry.get("whole_rounds") for entry in self.entries) or bool(codes & IMPORT_LACKS)
+        has_rounds = any(entry.get("whole_rounds") for entry in self.entries) or bool(codes & IMPORT_LACKS)
+        is_imported = has_rounds and not self.is_served
         if not known:
             return self._without_numbers(codes, is_imported=is_imported)
         open_ones = [entry for entry in known if entry["decision"] == "undecided"]

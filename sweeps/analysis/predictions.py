@@ -142,6 +142,7 @@ def predict_run(run: Run, parameters: Mapping[str, Mapping[str, int | None]] | N
     answers = Recommendations(
         entries=predictions.recommendations,
         confidence=run.config.precision.confidence,
+        is_served=run.is_served,
         warnings=predictions.warnings,
         validation=predictions.validation,
     )

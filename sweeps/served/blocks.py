@@ -12,15 +12,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from statistics import median
+from typing import TYPE_CHECKING, Any
 
 from specgauge.bench.serving.block_notes import notes_of
 from specgauge.bench.serving.closed_loop import LoadBlock
 from specgauge.bench.serving.counters import EngineCounts, request_counts
+from specgauge.sweeps.run.session import warning_of
 from specgauge.sweeps.store.counts import CountsRow
 from specgauge.sweeps.store.rows import row_of
-from specgauge.sweeps.store.schema import WarningRow
 from specgauge.sweeps.store.served import ServedRow
+
+if TYPE_CHECKING:
+    from specgauge.bench.notes import Note
 
 MOST_CLIENT_SHARE = 0.95
 """Of a processor that the client may use, before its chunks wait for it all the time."""
@@ -49,7 +53,7 @@ def served_block(block: LoadBlock, place: ServedRow) -> ServedBlock:
     gamma, counts = place.gamma, block.counts
     by_request = list(_of_requests(block, gamma))
     omega = None if counts is None or not gamma else counts.tokens_per_round
-    t_round_s, tpot_s = block.t_round_s, block.tpot_s
+    t_round_s, tpot_s = block.t_round_s, _token_s(block)
     is_by_tokens = t_round_s is None and tpot_s is not None and (omega is not None or gamma == 0)
     if is_by_tokens and tpot_s is not None:
         t_round_s = tpot_s * (omega or 1.0)
@@ -77,7 +81,7 @@ def served_block(block: LoadBlock, place: ServedRow) -> ServedBlock:
         waiting=block.waiting,
         preemptions=None if counts is None else counts.preemptions,
         reason=reason,
-        notes=tuple(WarningRow(code=one.code, message=one.message, remedy=one.remedy) for one in _notes(block, reason)),
+        notes=tuple(map(warning_of, _notes(block, reason))),
     )
     keys = {name: getattr(place, name) for name in ("pair", "sampling", "gamma", "batch_size", "context")}
     found = tuple(
@@ -87,7 +91,21 @@ def served_block(block: LoadBlock, place: ServedRow) -> ServedBlock:
     return ServedBlock(row=row, counts=found, status=status)
 
 
-def _notes(block: LoadBlock, reason: str | None) -> Iterator[Any]:
+def _token_s(block: LoadBlock) -> float | None:
+    """Time per token: the median over streams; tokens that came with the first ones, as through a proxy, are none."""
+    found = []
+    for stream in block.done:
+        first_s, last_s = (stream.chunk_s[0], stream.chunk_s[-1]) if stream.chunk_s else (0.0, 0.0)
+        after = [
+            tokens for at, tokens in zip(stream.chunk_s, stream.chunk_tokens, strict=True) if at > first_s and tokens
+        ]
+        tokens = stream.later_tokens if stream.seen_tokens is None else sum(after)
+        if last_s > first_s and tokens:
+            found.append((last_s - first_s) / tokens)
+    return median(found) if found else None
+
+
+def _notes(block: LoadBlock, reason: str | None) -> Iterator[Note]:
     """What is told of a block, but for a batch size that `_not_reached` sees reached."""
     return (note for note in notes_of(block) if note.code != "concurrency_not_reached" or reason is not None)
 

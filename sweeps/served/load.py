@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from specgauge.bench.serving.closed_loop import LoadBlock, run_block
@@ -14,8 +13,6 @@ from specgauge.sweeps.served.texts import PromptTexts
 AGREE = 0.05
 """How near two blocks of warming up must be in tokens a second."""
 MOST_WARM_UPS = 6
-LEAST_DRAFTED = 1.02
-"""Tokens a round of a server that drafts; one that does not has exactly 1."""
 
 
 class WrongServerError(ValueError):
@@ -101,22 +98,17 @@ def _rate(block: LoadBlock) -> float:
 
 
 def _check_drafts(arm: ServedArm, block: LoadBlock) -> None:
-    """Hold the tokens of a chunk against the γ that the server was given for, where a chunk is a round."""
+    """Hold what the server counts, else the tokens of a chunk, against the γ that it was given for."""
     largest = max((tokens or 0 for stream in block.done for tokens in stream.chunk_tokens), default=0)
-    omega, where = block.tokens_per_round, arm.client.base_url
-    if arm.gamma and omega is not None and omega < LEAST_DRAFTED and largest <= 1 and _drafted(block) is not True:
+    counts, where = block.counts, arm.client.base_url
+    drafts = largest > 1 if counts is None else bool(counts.drafted or counts.accepted)
+    if arm.gamma and counts is not None and not drafts and largest <= 1:
         raise WrongServerError(
             f"{where}: expected rounds of γ = {arm.gamma} drafts, got a token a round: it does not speculate; start it "
             "with speculation, or give it as gamma: 0"
         )
-    if not arm.gamma and omega is not None and omega > LEAST_DRAFTED:
+    if not arm.gamma and drafts:
         raise WrongServerError(
-            f"{where}: expected plain decoding (gamma: 0), got {omega:.2f} tokens a round: it speculates; start one "
+            f"{where}: expected plain decoding (gamma: 0), got rounds of several tokens: it speculates; start one "
             "without speculation, or give its own gamma"
         )
-
-
-def _drafted(block: LoadBlock) -> bool | None:
-    """Whether the server tells of drafts in the answers; None where it does not tell."""
-    told: list[Mapping[str, Any]] = [stream.speculative for stream in block.done if stream.speculative is not None]
-    return any(one.get("num_draft_tokens") or one.get("draft_n") for one in told) if told else None

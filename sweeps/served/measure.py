@@ -21,6 +21,7 @@ from specgauge.sweeps.plan import Cell, chains, settings_of
 from specgauge.sweeps.run.budget import BlockPace
 from specgauge.sweeps.run.session import Session
 from specgauge.sweeps.served.blocks import ServedBlock, served_block
+from specgauge.sweeps.served.launching import Launch, LiveServer, launched_visits
 from specgauge.sweeps.served.load import Load, WrongServerError
 from specgauge.sweeps.served.servers import Connect, RunningServers, ServedArm, Visit, connect
 from specgauge.sweeps.served.texts import PromptTexts
@@ -29,6 +30,9 @@ from specgauge.sweeps.store.schema import SETTLED
 from specgauge.sweeps.store.served import ServedLog, ServedRow
 
 BLOCKS = "blocks of load"
+SERVERS = "servers"
+"""The folder of a run with the logs of servers that it started."""
+ENDING_LOOKS, ENDING_LOOK_S = 20, 0.1
 PROMPTS_A_BLOCK = 1 << 20
 """Numbers that the prompts of one call leave for those of the calls before."""
 
@@ -44,7 +48,7 @@ class ServedPair:
     def __init__(self, session: Session, open_client: Connect = connect) -> None:
         self._session, self._config, self._pair = session, session.config, session.pair
         self._journal, self._log = session.run.journal, ServedLog(session.run.path)
-        self._open_client = open_client
+        self._open_client, self._gammas = open_client, [0, *session.config.grid.gamma]
         self._pace = BlockPace()
         self._samplings = {
             chain: next(one for one in self._config.sampling if settings_of(one) == settings)
@@ -79,36 +83,58 @@ class ServedPair:
 
     async def run(self) -> None:
         """As `measure`; ValueError where no server can be used."""
-        gammas = [0, *self._config.grid.gamma]
+        gammas = self._gammas
         stage = f"load on the servers of {self._pair.name}"
         cells, arms = self._session.cells, len(gammas)
         least = self._config.precision.min_blocks
         self._session.mark.stage(stage)
         done = sum(len(self._blocks(cell, gamma)) for cell in cells for gamma in gammas)
         self._session.progress.start(stage, len(cells) * arms * least, done=done)
-        for visit in self._visits():
+        for visit in self._visits(gammas):
+            if not self._has_work(visit):
+                continue
             if self._session.leaves_out(BLOCKS):
                 break
             async with visit as found:
                 for gamma, why in visit.lost.items():
                     self._give_up(gamma, why)
                 await self._visit(visit, found)
-        served = set(self._served_gammas())
+            if isinstance(visit, LiveServer) and visit.refused is not None:
+                self._session.progress.say(f"pair {self._pair.name}: a server for each γ: {visit.refused}")
+        given = {one.gamma for one in self._pair.engines}
         for gamma in gammas:
-            if gamma not in served:
+            if None not in given and gamma not in given:
                 self._skip(gamma, f"no server of γ = {gamma} is given")
 
-    def _served_gammas(self) -> Iterable[int]:
-        return (one.gamma for one in self._pair.engines if one.gamma is not None)
+    def _visits(self, gammas: Sequence[int]) -> Iterable[Visit]:
+        """The visits of the pair's servers, in order."""
+        engine, precision = self._pair.engines[0], self._config.precision
+        if engine.launch is None:
+            return iter([RunningServers(self._pair.engines, self._open_client)])
+        launch = Launch(
+            engine=engine,
+            folder=self._session.run.path / SERVERS / self._pair.name,
+            streams=max(cell.batch_size for cell in self._session.cells),
+            open_client=self._open_client,
+        )
+        return launched_visits(launch, gammas, least=precision.min_blocks, most=precision.max_blocks)
 
-    def _visits(self) -> Iterable[Visit]:
-        yield RunningServers(self._pair.engines, self._open_client)
+    def _has_work(self, visit: Visit) -> bool:
+        """Whether a visit has a block to take; a server is not started for none."""
+        numbers = visit.blocks or range(self._config.precision.max_blocks)
+        return any(
+            block not in self._blocks(cell, gamma) and (cell.id, arm_of(gamma)) not in self._failed
+            for cell in self._session.cells
+            for gamma in visit.gammas
+            for block in numbers
+            if not self._is_known(cell, block, visit.gammas)
+        )
 
     async def _visit(self, visit: Visit, arms: Mapping[int, ServedArm]) -> None:
         precision = self._config.precision
         for block in visit.blocks or range(precision.max_blocks):
-            open_cells = [cell for cell in self._session.cells if not self._is_known(cell, arms, block)]
-            if not open_cells:
+            open_cells = [cell for cell in self._session.cells if not self._is_known(cell, block, visit.gammas)]
+            if not open_cells or not arms:
                 return
             for cell in open_cells:
                 order = np.random.default_rng((self._config.seed, block, int(cell.id, 16))).permutation(len(arms))
@@ -122,9 +148,9 @@ class ServedPair:
         own = {key[2]: line for key, line in lines if key[:2] == (cell.id, arm_of(gamma))}
         return {number: line for number, line in own.items() if line.status in SETTLED}
 
-    def _is_known(self, cell: Cell, arms: Iterable[int], block: int) -> bool:
-        """Whether a cell needs no block of this number: each γ has one, or all are known as well as they should be."""
-        precision = self._config.precision
+    def _is_known(self, cell: Cell, block: int, gammas: Iterable[int]) -> bool:
+        """Whether a cell needs no block of this number: its seconds are spent, or these γ are known well enough."""
+        precision, arms = self._config.precision, self._gammas
         if block < precision.min_blocks:
             return False
         spent_s = sum(
@@ -139,7 +165,7 @@ class ServedPair:
         own_s = sum(line.device_s or 0.0 for gamma in arms for line in self._blocks(cell, gamma).values())
         if precision.max_cell_seconds is not None and own_s >= precision.max_cell_seconds:
             return True
-        return all(self._is_converged(cell, gamma) for gamma in arms)
+        return all(self._is_converged(cell, gamma) for gamma in gammas)
 
     def _is_converged(self, cell: Cell, gamma: int) -> bool:
         lines = self._blocks(cell, gamma).values()
@@ -165,16 +191,20 @@ class ServedPair:
                 warm = await self._load.warm_up(arm, cell, sampling)
             started_s = clock.now_s
             found = await self._load.block(arm, cell, sampling)
+            if (why := arm.check()) is not None:
+                raise WrongServerError(f"{arm.client.base_url}: {why}")
         except ValueError as error:
-            self._fail(cell, arm.gamma, str(error))
-            if isinstance(error, WrongServerError):
-                self._give_up(arm.gamma, str(error))
+            gone = await _gone(arm)
+            self._fail(cell, arm.gamma, gone or str(error), status="killed" if gone else "failed")
+            if gone or isinstance(error, WrongServerError):
+                self._give_up(arm.gamma, gone or str(error))
             return True
         took_s = clock.now_s - started_s
+        gone = None if found.void is None else await _gone(arm)
         self._pace.took((cell.id, name), took_s)
         for one in self._config.sampling:
             if settings_of(one) == settings_of(sampling):
-                self._keep(arm, cell, block, found, warm, sampling=one.name, took_s=took_s)
+                self._keep(arm, cell, block, found, warm, sampling=one.name, took_s=took_s, gone=gone)
         self._session.progress.advance()
         return True
 
@@ -188,6 +218,7 @@ class ServedPair:
         *,
         sampling: str,
         took_s: float,
+        gone: str | None,
     ) -> None:
         """Keep a block: its counts and row first, so that a block of the journal has both."""
         place = ServedRow(
@@ -202,7 +233,7 @@ class ServedPair:
         own = served_block(found, place)
         self._log.add(own.row, own.counts)
         if own.status == "failed":
-            self._fail(cell, arm.gamma, own.row.reason or "", block)
+            self._fail(cell, arm.gamma, gone or own.row.reason or "", block, "killed" if gone else "failed")
             return
         if (cell.id, arm_of(arm.gamma), block) in self._journal.latest and block in self._blocks(cell, arm.gamma):
             return  # another setting of the same chain
@@ -220,13 +251,14 @@ class ServedPair:
             "reason": own.row.reason,
             "samples_s": [[own.t_round_s]] if own.t_round_s is not None else [],
             "warmup_s": [[seconds] for seconds in warmed],
+            "first_call_s": arm.start_s if warm else None,
             "device_s": took_s,
             "notes": self._notes,
         }
 
     @property
     def _notes(self) -> dict[str, Any]:
-        """Of a block: whether those of other γ were taken at another time."""
+        """Of a block: whether those of other γ, or of plain decoding, were taken at another time."""
         return {APART: True} if any(one.launch is not None for one in self._pair.engines) else {}
 
     def _fail(self, cell: Cell, gamma: int, reason: str, block: int = 0, status: str = "failed") -> None:
@@ -250,3 +282,12 @@ class ServedPair:
             if not self._blocks(cell, gamma):
                 line = {"axes": cell.axes, "arm": arm_of(gamma), "block": 0, "samples_s": []}
                 self._journal.append({**line, "status": "skipped", "reason": reason})
+
+
+async def _gone(arm: ServedArm) -> str | None:
+    """Why a server that was started here is gone, where it is: a process that just broke off takes a moment to end."""
+    for _ in range(ENDING_LOOKS if arm.start_s is not None else 1):
+        if (why := arm.ended()) is not None:
+            return why
+        await asyncio.sleep(ENDING_LOOK_S)
+    return None

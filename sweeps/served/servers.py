@@ -1,11 +1,8 @@
-"""Which server has which γ, and in what order: servers that run side by side, or one that is started for each γ.
+"""Servers that are visited: a time in which some γ can be measured, whose arms interleave; here those that run.
 
-    for visit in visits(pair, gammas, …):
-        async with visit as arms:                   # the servers are there
-            arms[2].client, await arms[2].select()
-
-A visit is a time in which some γ can be measured; the arms of one visit interleave. A server that is started for each γ
-is visited in the order 0, 1, 2, 4, then 4, 2, 1, 0, and so on, so that what drifts hits all γ alike.
+async with RunningServers(pair.engines) as arms:                   # the servers answer
+    await arms[2].select()
+    arms[2].client
 """
 
 from __future__ import annotations
@@ -31,6 +28,11 @@ async def _nothing() -> None:
     """A server whose γ is what it is."""
 
 
+def _well() -> str | None:
+    """Nothing to say."""
+    return None
+
+
 @dataclass(kw_only=True)
 class ServedArm:
     """One γ on a server that is there."""
@@ -41,6 +43,12 @@ class ServedArm:
     """Its name, where there are several."""
     select: Callable[[], Awaitable[None]] = _nothing
     """Makes the server take this γ from now on."""
+    check: Callable[[], str | None] = _well
+    """Why the last block was not of this γ; None where it was."""
+    ended: Callable[[], str | None] = _well
+    """Why the server is gone; None while it runs."""
+    start_s: float | None = None
+    """Seconds from its start until it answered, where it was started here: loading, compiling, capturing."""
     warm: set[str] = field(default_factory=set)
     """Cells that it has warmed up in."""
 

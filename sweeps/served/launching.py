@@ -1,0 +1,231 @@
+"""Servers that are started for a visit and end with it: one for each γ, or one vLLM that takes every γ in turn.
+
+StartedServer(launch, 2, blocks=range(3))            visits: 0, 1, 2, 4, then 4, 2, 1, 0: what drifts hits all alike
+LiveServer(launch, (1, 2, 4), blocks=range(6))       between two visits of a plain server: with a draft model vLLM's
+                                                     γ = 0 costs a step of the draft, which plain decoding has not
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+
+from specgauge.bench.serving.live_gamma import LiveGamma
+from specgauge.bench.serving.presets import METHODS, Command, Served, filled, preset
+from specgauge.bench.serving.server import LaunchedServer, free_port
+from specgauge.bench.serving.streams import OpenAIClient
+from specgauge.configs.engines import NGRAM, EngineConfig
+from specgauge.sweeps.served.servers import Connect, ServedArm, Visit, connect
+
+BLOCKS_A_VISIT = 3
+"""Blocks of a cell that a server takes before it is ended, at least."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launch:
+    """An engine that is started, and where its files go."""
+
+    engine: EngineConfig
+    folder: Path
+    """Of logs, and of files that commands read."""
+    streams: int
+    """The most that it must hold at once."""
+    open_client: Connect = connect
+
+    @property
+    def served(self) -> Served | None:
+        """What the presets of its kind need; None where the user's command says all."""
+        engine, launch = self.engine, self.engine.launch
+        assert launch is not None
+        if engine.kind not in METHODS or (engine.target is None and launch.command is not None):
+            return None
+        is_told = engine.draft is not None or engine.method not in (None, "draft_model")
+        if launch.command is not None and not is_told:
+            return None
+        return Served(
+            kind=engine.kind,
+            target=engine.target or "",
+            draft=engine.draft,
+            method=engine.drafts_by,
+            slots=self.streams,
+            options=launch.options,
+        )
+
+    def command(self, gamma: int, port: int) -> Command:
+        """What is started for a γ.
+
+        Raises:
+            ValueError: the command says nothing of γ, or its kind has no words for its method.
+        """
+        launch, served = self.engine.launch, self.served
+        assert launch is not None
+        if launch.command is not None:
+            return filled(launch.command, gamma=gamma, port=port, folder=self.folder, served=served)
+        assert served is not None
+        return preset(served, gamma=gamma, port=port, folder=self.folder)
+
+    @property
+    def is_live(self) -> bool:
+        """Whether one server is to take every γ in turn."""
+        launch = self.engine.launch
+        return launch is not None and launch.live and self.engine.kind == "vllm" and self.served is not None
+
+    @property
+    def is_plain_live(self) -> bool:
+        """Whether γ = 0 on that server is plain decoding: no model runs to draft."""
+        return self.engine.drafts_by == NGRAM
+
+    def server(self, command: Command, port: int, name: str) -> LaunchedServer:
+        """The server of a command, not started yet."""
+        launch, key = self.engine.launch, self.engine.api_key_env
+        assert launch is not None
+        command.write_files()
+        return LaunchedServer(
+            command.words,
+            port=port,
+            log=self.folder / f"{name}.log",
+            env={**launch.env, **command.env},
+            ready_seconds=launch.ready_seconds,
+            stop_seconds=launch.stop_seconds,
+            secrets=[os.environ.get(key, "")] if key else [],
+        )
+
+
+class _Started(Visit):
+    """A server that is started on entering."""
+
+    def __init__(self, launch: Launch, gammas: Sequence[int], blocks: range) -> None:
+        super().__init__(gammas)
+        self.blocks = blocks
+        self._launch, self._stack = launch, AsyncExitStack()
+
+    async def _start(self, server: LaunchedServer) -> OpenAIClient:
+        """Start it, in a thread so that an interruption ends it at once; the client has its model.
+
+        Raises:
+            ValueError, RuntimeError, OSError: as `LaunchedServer`, or the server has no such model.
+        """
+        self._stack.callback(server.stop)
+        await asyncio.to_thread(server.__enter__)
+        engine = self._launch.engine
+        client = await self._stack.enter_async_context(self._launch.open_client(engine, server.base_url))
+        await client.check_model()
+        return client
+
+    def _lose(self, error: Exception) -> Mapping[int, ServedArm]:
+        self.lost = dict.fromkeys(self.gammas, str(error))
+        return {}
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End the server, and whatever it started."""
+        await self._stack.aclose()
+
+
+class StartedServer(_Started):
+    """The server of one γ."""
+
+    def __init__(self, launch: Launch, gamma: int, blocks: range) -> None:
+        super().__init__(launch, [gamma], blocks)
+
+    async def __aenter__(self) -> Mapping[int, ServedArm]:
+        """The arm; none where the server did not start, which `lost` tells."""
+        (gamma,) = self.gammas
+        port = free_port()
+        try:
+            server = self._launch.server(self._launch.command(gamma, port), port, f"gamma-{gamma}")
+            client = await self._start(server)
+        except (ValueError, RuntimeError, OSError) as error:
+            await self._stack.aclose()
+            return self._lose(error)
+        except BaseException:
+            await self._stack.aclose()
+            raise
+        return {gamma: ServedArm(gamma=gamma, client=client, ended=server.ended, start_s=server.start_s)}
+
+
+class LiveServer(_Started):
+    """One vLLM that takes every γ in turn, between its steps."""
+
+    refused: str | None = None
+    """Why another server is needed for each γ."""
+
+    async def __aenter__(self) -> Mapping[int, ServedArm]:
+        """The arms; none where the server did not start so, which `refused` tells."""
+        launch, port = self._launch, free_port()
+        own = launch.engine.launch
+        assert launch.served is not None
+        assert own is not None
+        try:
+            live = LiveGamma(launch.folder / "live")
+            largest = [gamma for gamma in self.gammas if gamma]
+            made = live.command(launch.served, largest, port=port, base={**os.environ, **own.env}, command=own.command)
+            server = launch.server(made, port, "live")
+            client = await self._start(server)
+            if live.engine is None:
+                raise RuntimeError("the server started, and its scheduler told nothing")
+            if not live.engine.drafts_fewer:
+                raise RuntimeError(f"vLLM {live.engine.version} drafts the largest γ whatever is set")
+        except (ValueError, RuntimeError, OSError) as error:
+            await self._stack.aclose()
+            self.refused = str(error)
+            return {}
+        except BaseException:
+            await self._stack.aclose()
+            raise
+        return {
+            gamma: ServedArm(
+                gamma=gamma,
+                client=client,
+                server="live",
+                select=partial(_select, live, gamma),
+                check=partial(_check, live, gamma),
+                ended=server.ended,
+                start_s=server.start_s,
+            )
+            for gamma in self.gammas
+        }
+
+
+async def _select(live: LiveGamma, gamma: int) -> None:
+    live.set(gamma)
+
+
+def _check(live: LiveGamma, gamma: int) -> str | None:
+    """Why the last block was not decoded at a γ; None where its steps were."""
+    steps = live.steps()
+    last = steps[-1].serial if steps else None
+    own = [step for step in steps if step.serial == last]
+    if not own or any(step.gamma != gamma for step in own[1:]):
+        found = sorted({step.gamma for step in own[1:]})
+        return f"expected steps of γ = {gamma}, the engine's had {', '.join(map(str, found)) or 'none'}"
+    return None
+
+
+def launched_visits(launch: Launch, gammas: Sequence[int], *, least: int, most: int) -> Iterator[Visit]:
+    """The visits of an engine that is started: by γ and back, `least` to `most` blocks of each cell.
+
+    A live vLLM is one visit, between two of a plain server; where it refuses, every γ has a server of its own. The
+    caller ends where everything is known.
+    """
+    blocks = max(BLOCKS_A_VISIT, -(-least // 2))
+    order = list(gammas)
+    if launch.is_live:
+        own = [gamma for gamma in order if gamma or launch.is_plain_live]
+        live = LiveServer(launch, own, range(most))
+        apart = [gamma for gamma in order if gamma not in own]
+        yield from (StartedServer(launch, gamma, range(blocks)) for gamma in apart)
+        yield live
+        if live.refused is None:
+            yield from (StartedServer(launch, gamma, range(blocks, min(2 * blocks, most))) for gamma in apart)
+            return
+    for first in range(0, most, blocks):
+        yield from (StartedServer(launch, gamma, range(first, min(first + blocks, most))) for gamma in order)
+        order.reverse()

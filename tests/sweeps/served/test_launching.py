@@ -1,0 +1,105 @@
+"""Servers that are started for each γ: their order, their logs, and what one that does not start or dies costs."""
+
+import json
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from specgauge.configs.engines import EngineConfig
+from specgauge.configs.schema import Config
+from specgauge.sweeps.analysis.predictions import predict_run
+from specgauge.sweeps.run.runner import run
+from specgauge.sweeps.served.launching import Launch, LiveServer, StartedServer, launched_visits
+from specgauge.sweeps.store.rundir import Run
+from tests.sweeps.served.simulated import served_config
+
+ROOT = Path(__file__).parents[3]
+SETTINGS = json.dumps({"step_s": 0.004, "draft_s": 0.0005, "per_request": True})
+
+
+def launched(options: Sequence[str] = (), **sections: Any) -> Config:
+    words = [sys.executable, "-m", "tests.engine_server", "--port", "{port}", "--gamma", "{gamma}"]
+    engine = {
+        "launch": {
+            "command": shlex.join([*words, "--settings", SETTINGS, *options]),
+            "ready_seconds": 60,
+            "stop_seconds": 5,
+            "env": {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])},
+        }
+    }
+    return served_config(
+        **{
+            "pairs": [{"name": "a", "engine": engine}],
+            "grid": {"batch_size": 1, "context": 16, "gamma": [2]},
+            "precision": {"min_blocks": 2, "max_blocks": 4, "block_samples": 2, "bootstrap_replicates": 200},
+            "workload": {"max_new_tokens": 16},
+            **sections,
+        }
+    )
+
+
+def visited(engine: dict[str, Any], gammas: Sequence[int]) -> list[tuple[str, tuple[int, ...], list[int]]]:
+    launch = Launch(engine=EngineConfig.model_validate(engine), folder=Path("servers"), streams=4)
+    visits = launched_visits(launch, gammas, least=3, most=8)
+    return [(type(one).__name__, one.gammas, list(one.blocks or ())) for one in visits]
+
+
+def test_servers_are_started_by_gamma_and_back() -> None:
+    found = visited({"kind": "sglang", "target": "t", "draft": "d", "launch": {}}, [0, 2, 4])
+    assert {name for name, *_ in found} == {StartedServer.__name__}
+    assert [gammas for _, gammas, _ in found] == [(0,), (2,), (4,), (4,), (2,), (0,), (0,), (2,), (4,)]
+    assert [blocks for *_, blocks in found[::3]] == [[0, 1, 2], [3, 4, 5], [6, 7]]
+
+
+def test_a_vllm_takes_every_gamma_between_two_visits_of_a_plain_server() -> None:
+    engine = {"kind": "vllm", "target": "t", "draft": "d", "launch": {}}
+    assert visited(engine, [0, 2, 4]) == [
+        ("StartedServer", (0,), [0, 1, 2]), ("LiveServer", (2, 4), list(range(8))), ("StartedServer", (0,), [3, 4, 5]),
+    ]  # fmt: skip
+    assert visited({**engine, "launch": {"live": False}}, [0, 2])[0] == ("StartedServer", (0,), [0, 1, 2])
+    lookups = {"kind": "vllm", "target": "t", "method": "ngram", "launch": {}}
+    assert visited(lookups, [0, 2, 4]) == [("LiveServer", (0, 2, 4), list(range(8)))]
+
+
+def test_where_one_server_cannot_take_every_gamma_each_has_its_own() -> None:
+    engine = EngineConfig.model_validate({"kind": "vllm", "target": "t", "method": "ngram", "launch": {}})
+    found = []
+    for visit in launched_visits(Launch(engine=engine, folder=Path("x"), streams=1), [0, 2], least=3, most=3):
+        found.append(visit.gammas)
+        if isinstance(visit, LiveServer):
+            visit.refused = "another interface"
+    assert found == [(0, 2), (0,), (2,)]
+
+
+def test_a_run_starts_a_server_for_each_gamma_and_keeps_their_logs(tmp_path: Path) -> None:
+    config = launched()
+    assert run(config, out=tmp_path / "run", apart=True) == 0
+    made = Run.open(tmp_path / "run")
+    lines = made.journal()
+    assert {line.arm for line in lines if line.status == "ok"} == {"decode", "round:2"}
+    assert all(line.first_call_s is not None for line in lines if line.block == 0)
+    assert {path.name for path in (tmp_path / "run" / "servers" / "a").glob("*.log")} == {"gamma-0.log", "gamma-2.log"}
+    (row,) = made.predictions().itertuples()
+    assert row.status == "ok"
+
+
+def test_a_server_that_does_not_start_is_quoted_and_its_log_kept(tmp_path: Path) -> None:
+    assert run(launched(["--crash-at-start"]), out=tmp_path / "run") == 1
+    made = Run.open(tmp_path / "run")
+    assert {line.status for line in made.journal()} == {"failed"}
+    assert all("the simulated model does not fit" in str(line.reason) for line in made.journal())
+    assert "does not fit" in (tmp_path / "run" / "servers" / "a" / "gamma-0.log").read_text()
+
+
+def test_a_server_that_dies_costs_what_it_was_at(tmp_path: Path) -> None:
+    settings = json.dumps({"step_s": 0.004, "per_request": True, "crash_after": 9})
+    config = launched(["--settings", settings])
+    assert run(config, out=tmp_path / "run") == 1
+    made = Run.open(tmp_path / "run")
+    killed = [line for line in made.journal() if line.status == "killed"]
+    assert {line.arm for line in killed} == {"decode", "round:2"}
+    assert all("the simulated engine crashed" in str(line.reason) for line in killed)
+    predict_run(made)
