@@ -110,7 +110,7 @@ def preset(served: Served, *, gamma: int, port: int, folder: Path) -> Command:
     """
     words, files = speculation(served, gamma, folder)
     start = {
-        "vllm": ["vllm", "serve", served.target, "--host", HOST, "--port", str(port), *VLLM_METRICS],
+        "vllm": ["vllm", "serve", served.target, "--host", HOST, "--port", str(port)],
         "sglang": [
             *("python3", "-m", "sglang.launch_server", "--model-path", served.target),
             *("--host", HOST, "--port", str(port), "--enable-metrics"),
@@ -125,7 +125,7 @@ def preset(served: Served, *, gamma: int, port: int, folder: Path) -> Command:
 
 
 VLLM_METRICS = ("--enable-per-request-metrics", "--per-request-spec-decode-metrics", "detailed")
-"""vLLM then tells with each answer how many drafts every round of it had and accepted."""
+"""vLLM then tells with each answer how many drafts every round of it had and accepted; a plain server refuses that."""
 
 
 def speculation(served: Served, gamma: int, folder: Path) -> tuple[tuple[str, ...], dict[Path, str]]:
@@ -140,7 +140,7 @@ def speculation(served: Served, gamma: int, folder: Path) -> tuple[tuple[str, ..
         return (), {}
     match served.kind:
         case "vllm":
-            return ("--speculative-config", json.dumps(vllm_config(served, gamma))), {}
+            return (*VLLM_METRICS, "--speculative-config", json.dumps(vllm_config(served, gamma))), {}
         case "sglang":
             return _sglang(served, gamma), {}
         case "llama_cpp":
@@ -242,11 +242,12 @@ def _for_command(served: Served | None, gamma: int, folder: Path) -> tuple[tuple
 def _put(words: list[str], word: str, found: tuple[str, ...], options: tuple[str, ...]) -> None:
     """Add what {speculative} in a word stands for, without the option that the command has already."""
     if word == SPECULATIVE and words and words[-1] in options:
-        words[-1:] = [words[-1], *found[1:]] if found else []
+        option = words.pop()
+        words += [*found[:-2], option, found[-1]] if found else []
     elif word == SPECULATIVE:
         words += found
     elif word.removesuffix(f"={SPECULATIVE}") in options:
-        words += [word.replace(SPECULATIVE, found[1])] if found else []
+        words += [*found[:-2], word.replace(SPECULATIVE, found[-1])] if found else []
     else:
         allowed = f" or {options[0]}={SPECULATIVE}" if options else ""
         raise ValueError(f"launch.command: expected {SPECULATIVE} as a word of its own{allowed}, got {word!r}")
