@@ -26,7 +26,7 @@ from specgauge.model.arms import PLAIN, speculate_arm
 from specgauge.model.checks import BoolArray, FloatArray, IntArray
 from specgauge.model.costs import CostSource, CostTable, RoundCosts, cost_table
 from specgauge.model.settings import Point
-from specgauge.model.speedup import round_time_s, measured_speedup, speedup, with_overhead_s
+from specgauge.model.speedup import measured_speedup, round_time_s, speedup, with_overhead_s
 from specgauge.sweeps.analysis.timings import CellTimings
 
 if TYPE_CHECKING:
