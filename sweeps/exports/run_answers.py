@@ -176,7 +176,7 @@ def _notes(setting: RunSetting, analysed: AnalysedRun, points: list[KnownPoint],
     if any(point.costs.is_optimistic for point in points):
         yield f"S is {OPTIMISTIC}"
     is_timed = setting.draft_chain == setting.chain or setting.draft_chain in chains(analysed.run.config)
-    if not (is_timed or analysed.run.is_imported):
+    if not (is_timed or analysed.run.has_counts):
         yield "the time of a draft step is that of drawn drafts; greedy ones were not timed"
     if whole := recommend(analysed.run, setting=setting.key, context=context).whole_requests_lose:
         yield whole

@@ -11,12 +11,12 @@ import asyncio
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
 
-from specgauge.bench.serving.live_gamma import LiveGamma
+from specgauge.bench.serving.live_gamma import LiveGamma, for_all
 from specgauge.bench.serving.presets import METHODS, Command, Served, filled, preset
 from specgauge.bench.serving.server import LaunchedServer, free_port
 from specgauge.bench.serving.streams import OpenAIClient
@@ -69,6 +69,17 @@ class Launch:
             return filled(launch.command, gamma=gamma, port=port, folder=self.folder, served=served)
         assert served is not None
         return preset(served, gamma=gamma, port=port, folder=self.folder)
+
+    def live_command(self, gammas: Sequence[int], port: int) -> Command:
+        """What is started for all these γ, its environment aside; ValueError as `command`."""
+        launch, served = self.engine.launch, self.served
+        assert launch is not None
+        assert served is not None
+        live, largest = for_all(served, gammas), max(gammas)
+        if launch.command is None:
+            return preset(live, gamma=largest, port=port, folder=self.folder)
+        made = filled(launch.command, gamma=largest, port=port, folder=self.folder, served=live)
+        return replace(made, words=(*made.words, *live.options))
 
     @property
     def is_live(self) -> bool:
