@@ -19,9 +19,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import AfterValidator, Field, ValidationError
 
-from specgauge.configs.errors import ConfigError, did_you_mean, explain, shown
+from specgauge.configs.errors import ConfigError, did_you_mean, explain, refused, shown
 from specgauge.configs.fields import Section
 from specgauge.configs.overrides import Written
 from specgauge.configs.yaml_reader import config_text, dump_yaml
@@ -32,21 +32,25 @@ SHAPES = {path.stem: path for path in sorted(_FOLDER.glob("shapes/*.json"))}
 """The shipped hardware entries and model shapes: files by name."""
 
 
-class Quantity(Section):
+class _Part(Section, use_attribute_docstrings=False):
+    """A mapping of an entry; its fields are described in no schema, and reading their sources takes time."""
+
+
+class Quantity(_Part):
     """A number and the document or measurement that says so."""
 
-    value: Annotated[float, Field(gt=0)]
+    value: Annotated[float, Field(ge=1, le=1e30)]
     source: Annotated[str, Field(min_length=1)]
 
 
-class Count(Section):
+class Count(_Part):
     """A whole number and its source."""
 
-    value: Annotated[int, Field(gt=0)]
+    value: Annotated[int, Field(ge=1, le=1_000_000)]
     source: Annotated[str, Field(min_length=1)]
 
 
-class Peaks(Section):
+class Peaks(_Part):
     """Dense peak rates in FLOPs (or integer operations) per second, by dtype; null is unknown or not there."""
 
     float64: Quantity | None = None
@@ -59,10 +63,24 @@ class Peaks(Section):
     int4: Quantity | None = None
 
 
-_Error = Annotated[float, Field(ge=0)]
+_Error = Annotated[float, Field(ge=0, le=1e30)]
+_LogError = Annotated[float, Field(ge=0, le=100)]
+_Seconds = Annotated[float, Field(ge=0, le=1e6)]
+_Fraction = Annotated[float, Field(ge=1e-6, le=1e6)]
+_Names = Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1)]
+_Positive = Annotated[int, Field(gt=0)]
 
 
-class CalibrationError(Section):
+def _rising(values: list[int]) -> list[int]:
+    if len(values) != 2 or values[1] < values[0]:
+        raise refused(values, "two numbers, the smallest and the largest")
+    return values
+
+
+_Span = Annotated[list[_Positive], AfterValidator(_rising)]
+
+
+class CalibrationError(_Part):
     """How far times are predicted by fits that had not seen them."""
 
     held_out: Literal["batch_size", "context", "tokens", "target", "row"]
@@ -70,15 +88,15 @@ class CalibrationError(Section):
     mean: _Error
     """Mean absolute relative error of a time, a fraction."""
     worst: _Error
-    decode: _Error
+    decode: _LogError
     """Root mean square of log(predicted / measured) of T_decode."""
-    verify: _Error
+    verify: _LogError
     """The same of T_verify."""
-    ratio: _Error
+    ratio: _LogError
     """The same of T_verify / T_decode."""
 
 
-class DraftError(Section):
+class DraftError(_Part):
     """How far times of drafts are predicted by fits that had not seen them."""
 
     held_out: Literal["batch_size", "context", "row", "draft"]
@@ -86,20 +104,20 @@ class DraftError(Section):
     mean: _Error
     """Mean absolute relative error of C(gamma), a fraction."""
     worst: _Error
-    rms: _Error
+    rms: _LogError
     """Root mean square of log(predicted / measured)."""
 
 
-class DraftCalibration(Section):
+class DraftCalibration(_Part):
     """What measured times of drafts say beyond their targets' steps, whose two fractions they keep."""
 
-    launch_s: _Error
+    launch_s: _Seconds
     """Fixed seconds of one layer."""
-    token_s: _Error
+    token_s: _Seconds
     """Fixed seconds for each token drawn: a draft step has one for each sequence."""
-    steps: Annotated[int, Field(gt=0)]
+    steps: _Positive
     """Measured times it was fitted to."""
-    drafts: list[Annotated[str, Field(min_length=1)]]
+    drafts: _Names
     """Shapes whose times they are."""
     same_draft: DraftError
     """For the shapes above."""
@@ -107,35 +125,35 @@ class DraftCalibration(Section):
     """For other shapes; null where there is one shape only."""
 
 
-class CalibrationEntry(Section):
+class CalibrationEntry(_Part):
     """What measured steps say of a device and its software (`specgauge plan --calibrate … --out FILE` writes it)."""
 
-    bandwidth_fraction: Annotated[float, Field(gt=0)]
+    bandwidth_fraction: _Fraction
     """Share of the memory bandwidth that is reached."""
-    flops_fraction: Annotated[float, Field(gt=0)]
+    flops_fraction: _Fraction
     """Share of the peak FLOP rates that is reached."""
-    launch_s: _Error
+    launch_s: _Seconds
     """Fixed seconds of one layer."""
-    t_overhead_s: float | None = None
+    t_overhead_s: Annotated[float, Field(ge=-1e6, le=1e6)] | None = None
     """Epsilon, the rest of a round; null where a table has no measured speed-ups, or a run has not measured it."""
     not_identified: list[str]
     """Fitted numbers that the steps hardly depend on, or that are at their bound."""
-    steps: Annotated[int, Field(gt=0)]
+    steps: _Positive
     """Measured times it was fitted to."""
-    targets: list[Annotated[str, Field(min_length=1)]]
+    targets: _Names
     """Shapes whose steps they are."""
-    tensor_parallel: list[Annotated[int, Field(gt=0)]]
-    batch_sizes: list[Annotated[int, Field(gt=0)]]
+    tensor_parallel: Annotated[list[_Positive], Field(min_length=1)]
+    batch_sizes: _Span
     """Smallest and largest."""
-    contexts: list[Annotated[int, Field(ge=0)]]
+    contexts: Annotated[list[Annotated[int, Field(ge=0)]], AfterValidator(_rising)]
     """Smallest and largest."""
-    tokens: list[Annotated[int, Field(gt=0)]]
+    tokens: _Span
     """Smallest and largest number fed to a sequence."""
     same_target: CalibrationError | None = None
     """For the shapes above; null where there is nothing to leave out."""
     other_target: CalibrationError | None = None
     """For other shapes; null where there is one shape only."""
-    draft_error: _Error | None = None
+    draft_error: _LogError | None = None
     """Root mean square of log(predicted / measured) of C(gamma), drafts' times, by the numbers above; null where there
     is none of a known shape."""
     draft: DraftCalibration | None = None
@@ -146,7 +164,7 @@ class CalibrationEntry(Section):
     """What fitted it."""
 
 
-class HardwareEntry(Section):
+class HardwareEntry(_Part):
     """One device; null is unknown."""
 
     name: Annotated[str, Field(min_length=1)]

@@ -25,7 +25,8 @@ from specgauge.reports.tables import Row, RowGroup, Table
 from specgauge.sweeps.foretell.words import PART_WORDS, acceptance_words, context_sentence, trust_words
 from specgauge.sweeps.store.rundir import check_written
 
-
+MOST_CELLS = 1000
+"""Points that a page shows; as many are drawn in seconds."""
 _GENERATOR, _HEAD_BYTES = b'<meta name="generator" content="specgauge', 1000
 """How the head of a page of this program is known."""
 
@@ -34,10 +35,14 @@ def write_plan_page(document: Mapping[str, Any], out: Path) -> Path:
     """Write the page of the document of `specgauge.sweeps.foretell.document.plan_document` to `out` and return it.
 
     Raises:
-        ValueError: `out` is no file, in no folder, or holds what a run measured or anything but a page of this program.
+        ValueError: `out` is no file, in no folder, holds what a run measured or anything but a page of this program,
+            or there are too many points.
         StorageError: the disk refused the write; an older page stays.
     """
     check_written(out, "plan.html")
+    count = len(document["points"])
+    if count > MOST_CELLS:
+        raise ValueError(f"{out}: expected at most {MOST_CELLS} points on a page, got {count}; give fewer, or no page")
     if out.exists() and _GENERATOR not in out.read_bytes()[:_HEAD_BYTES]:
         raise ValueError(f"{out}: expected a new file, or a page that specgauge wrote, got another, which is kept")
     write_page(out, "plan.jinja", page_values(document))
@@ -124,6 +129,13 @@ def _table(document: Mapping[str, Any]) -> Table:
     return Table(columns=columns, groups=groups, words=frozenset({4, 9}))
 
 
+def _decision(point: Mapping[str, Any]) -> str:
+    if point["fits"] is False:
+        return "does not fit"
+    verdict: str = point["decision"]["verdict"]
+    return verdict if point["recommended_gamma"] else "over the limit"
+
+
 def _shown(point: Mapping[str, Any]) -> Mapping[str, Any]:
     """The γ that a row is about."""
     found: Mapping[str, Any] = next(
@@ -145,7 +157,7 @@ def _cells(point: Mapping[str, Any], units: Sequence[TimeUnit]) -> list[str]:
         str(at["gamma"]),
         number(at["speedup"]),
         interval(at["low"], at["high"]),
-        "does not fit" if point["fits"] is False else point["decision"]["verdict"],
+        _decision(point),
         *(unit.text(seconds) for unit, seconds in zip(units, _times_s(point), strict=True)),
         ", ".join(bounds),
     ]

@@ -5,7 +5,7 @@
 
     T_round       mean time between chunks of a stream, over the gaps in whose middle all B streams were decoding; the
                   median over streams, each weighing as many gaps as it has (gamma 0: T_decode)
-    tokens/s      tokens that came from the moment all B decode until a slot finds no next prompt, over that time
+    tokens/s      tokens that came after one stream first followed another, until one first did not, over that time
     Omega         tokens after first chunks, over chunks after the first
 
 A chunk is a round where the server sends a round's tokens at once. What is not identified is None.
@@ -33,6 +33,8 @@ MOST_JOINED = 0.01
 """Of a block's chunks with more tokens than a round has, or chunks are no rounds."""
 SHORT = "Say hello."
 POLL_S = 0.5
+FEWEST_POLLS = 4
+"""From which the most that was running is known."""
 SETTLING_S = 0.05
 SCRAPES = 40
 """At most, until counters stand still and have every token that was sent."""
@@ -138,22 +140,21 @@ class LoadBlock:
 
     @property
     def tokens_per_s(self) -> float | None:
-        """Tokens a second of all B streams together."""
-        spans = self.full
-        if not spans or spans[0][0] >= self.stopped_s:
+        """Tokens a second of all B streams together, prefills included.
+
+        The time begins as the first stream is followed by another and ends as the first one is not: at both ends one
+        stream ended early, so its luck cancels. The first wave is left out, whose prefills are one. Four requests a
+        stream keep the error under 1 %, two under 3 %. With one a stream: B times tokens over the time of the streams.
+        """
+        own = self.done
+        if not own or any(stream.tokens is None for stream in own):
             return None
-        start, end = spans[0][0], self.stopped_s
-        tokens = 0.0
-        for stream in self.done:
-            if stream.tokens is None:
-                return None
-            inside = [start < stream.sent_s + at <= end for at in stream.chunk_s]
-            told = stream.chunk_tokens
-            if stream.seen_tokens is None:  # equal parts: the sum over a stream is as told
-                tokens += stream.tokens * sum(inside) / len(inside)
-            else:
-                tokens += sum(own or 0 for own, is_in in zip(told, inside, strict=True) if is_in)
-        return tokens / (end - start)
+        later = [stream.sent_s for stream in self.streams if stream.prompt >= self.batch_size]
+        if not later:
+            spent = sum(stream.ended_s for stream in own)
+            return self.batch_size * sum(stream.tokens or 0 for stream in own) / spent if spent else None
+        start, end = min(later), self.stopped_s
+        return sum(_tokens_in(stream, start, end) for stream in own) / (end - start) if end > start else None
 
     @property
     def ttft_s(self) -> float | None:
@@ -197,11 +198,20 @@ class LoadBlock:
         """Why the server did not decode B sequences at once; None where it did."""
         if (waiting := self.waiting) is not None and waiting > 0:
             return f"{waiting:g} requests were waiting"
-        if (running := self.running) is not None and running < self.batch_size:
-            return f"{running:g} requests were running"
+        running = [found.running for found in self.steady_gauges if found.running is not None]
+        if len(running) >= FEWEST_POLLS and max(running) < self.batch_size:  # between two requests there are fewer
+            return f"at most {max(running):g} requests were running"
         if any((found.cache_share or 0) >= 1 for found in self.steady_gauges):
             return "its cache was full"
         return None if self.full else "there was no time at which all of them were decoding"
+
+
+def _tokens_in(stream: Stream, start: float, end: float) -> float:
+    """Tokens that came after `start`, up to `end`; equal parts of the stream where its chunks do not tell."""
+    inside = [start < stream.sent_s + at <= end for at in stream.chunk_s]
+    if stream.seen_tokens is None:
+        return (stream.tokens or 0) * sum(inside) / len(inside)
+    return sum(own or 0 for own, is_in in zip(stream.chunk_tokens, inside, strict=True) if is_in)
 
 
 def _mean_gap(stream: Stream, spans: Sequence[Span]) -> tuple[float, int] | None:

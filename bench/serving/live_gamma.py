@@ -35,8 +35,9 @@ LAST_BATCH_SIZE = 1024
 POLL_S = 0.02
 _WITHOUT_FORWARD = {"ngram", "ngram_gpu", "suffix"}
 """Methods that run no model to draft."""
-_FEWER_IN_RUNNER_2 = {"eagle", "eagle3", "mtp"}
-"""Methods that draft γ under vLLM's second model runner; the others there draft the largest γ (read in 0.32)."""
+_FEWER = {1: {"draft_model", "eagle", "eagle3", "mtp"}, 2: {"eagle", "eagle3", "mtp"}}
+"""Methods that run their model fewer times at a smaller γ, by vLLM's model runner; a draft model of its own under the
+second runner drafts the largest γ each time (read in 0.32)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +50,8 @@ class LiveEngine:
     """γ that its own schedule has: CUDA graphs are captured for these."""
     is_async: bool
     method: str
+    several_modules: bool
+    """Whether MTP has a module for each draft: under the second runner all of them run each time."""
     model_runner: int
     pipeline: int
     """Stages that work on steps at once; over 1, the time between steps is no round."""
@@ -57,7 +60,10 @@ class LiveEngine:
     @property
     def drafts_fewer(self) -> bool:
         """Whether a smaller γ costs fewer drafts. Where not, T_round of γ below the largest is not a fixed server's."""
-        return self.model_runner == 1 or self.method in _FEWER_IN_RUNNER_2
+        if self.method in _WITHOUT_FORWARD:
+            return True
+        all_modules = self.model_runner == 2 and self.several_modules
+        return self.method in _FEWER.get(self.model_runner, ()) and not all_modules
 
     @property
     def is_plain_at_zero(self) -> bool:
@@ -227,6 +233,15 @@ class LiveGamma:
         self._follow()
         return self._engine
 
+    @property
+    def refusal(self) -> str | None:
+        """Why the engine refused to start with this scheduler, or to take a setting; None where it did not."""
+        try:
+            self._follow()
+        except ValueError as error:
+            return str(error)
+        return None
+
     def steps(self, serial: int | None = None) -> list[LiveStep]:
         """The steps of this engine so far, or those of one setting; ValueError where the engine refused a setting."""
         self._follow()
@@ -263,6 +278,7 @@ def _engine(line: Mapping[str, Any]) -> LiveEngine:
         planned_gammas=tuple(line["planned_gammas"]),
         is_async=line["is_async"],
         method=line["method"],
+        several_modules=line["several_modules"],
         model_runner=line["model_runner"],
         pipeline=line["pipeline"],
         max_num_seqs=line["max_num_seqs"],

@@ -32,6 +32,8 @@ from specgauge.sweeps.foretell.machine import PlannedPair
 
 SCHEMA, SCHEMA_VERSION = "specgauge.plan", 1
 CONFIDENCE = 0.9
+_TOGETHER = 1024
+"""Points whose costs are computed at once."""
 MOST_POINTS = 10_000
 """Batch sizes times contexts; as many take minutes and a document of 30 MB."""
 UNCALIBRATED = "uncalibrated"
@@ -86,7 +88,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "confidence": CONFIDENCE,
         "gammas": gammas.tolist(),
         "batch_sizes": batch_sizes,
-        "points": [point for context in plan.contexts for point in _points(plan, context, batch_sizes)],
+        "points": _points(plan, batch_sizes),
         "contexts": [_context(plan, context) for context in plan.contexts],
         "warnings": _warnings(plan),
     }
@@ -139,32 +141,41 @@ def _calibration(pair: PlannedPair, fitted: CalibrationEntry) -> dict[str, Any]:
     return {**known, "draft": draft, "error": None if pair.error is None else pair.error.model_dump(mode="json")}
 
 
-def _points(plan: Plan, context: int, batch_sizes: Sequence[int]) -> list[dict[str, Any]]:
-    """Every batch size at one context."""
+def _points(plan: Plan, batch_sizes: Sequence[int]) -> list[dict[str, Any]]:
+    """Every batch size at every context, so many contexts together as there is room for."""
+    together = max(1, _TOGETHER // len(batch_sizes))
+    groups = [plan.contexts[first : first + together] for first in range(0, len(plan.contexts), together)]
+    return [point for group in groups for point in _points_of(plan, group, batch_sizes)]
+
+
+def _points_of(plan: Plan, contexts: Sequence[int], batch_sizes: Sequence[int]) -> list[dict[str, Any]]:
     pair, acceptance = plan.pair, plan.acceptance.estimate
-    sizes, own = np.array(batch_sizes), pair.draft_efficiency or pair.efficiency
-    costs, gammas = pair.source().costs(sizes, context, acceptance.gammas), acceptance.gammas
+    gammas, own = acceptance.gammas, pair.draft_efficiency or pair.efficiency
+    sizes, held = np.tile(batch_sizes, len(contexts)), np.repeat(contexts, len(batch_sizes))
+    costs = pair.source().costs(sizes, held, gammas)
     verifying = _mean_verifying(costs, acceptance, sizes)
     round_s = round_times_s(verifying, acceptance, batch_size=sizes)
     allowed = within_limits(round_s, plan.max_itl_s)
     to_set = chosen_gammas(gammas, speedups(verifying, acceptance, batch_size=sizes), allowed).tolist()
     parts = {
-        "decode": _parts(pair.target, pair.efficiency, sizes, context, [1]),
-        "draft": None if pair.draft is None else _parts(pair.draft, own, sizes, context, [1]),
-        "verify": _parts(pair.target, pair.efficiency, sizes, context, gammas + 1),
+        "decode": _parts(pair.target, pair.efficiency, sizes, held, [1]),
+        "draft": None if pair.draft is None else _parts(pair.draft, own, sizes, held, [1]),
+        "verify": _parts(pair.target, pair.efficiency, sizes, held, gammas + 1),
     }
-    largest = _largest(plan, context, with_draft=True)
+    largest = {context: _largest(plan, context, with_draft=True) for context in contexts}
     found = []
-    for b, size in enumerate(batch_sizes):
-        estimate = _estimate(plan, costs.row(b), size)
+    for b, (size, context) in enumerate(zip(sizes.tolist(), held.tolist(), strict=True)):
+        row, most = costs.row(b), largest[context]
+        mean = row if verifying is costs else verifying.row(b)
+        estimate = _estimate(plan, row, size)
         at = int(np.argmax(gammas == estimate.recommended_gamma)) if estimate.recommended_gamma else 0
         columns = {"decode": 0, "draft": 0, "verify": at}
         point = {
             "batch_size": size,
             "context": context,
-            "fits": None if largest is None else size <= largest,
+            "fits": None if most is None else size <= most,
             "gamma": to_set[b],
-            "by_gamma": _by_gamma(verifying.row(b), acceptance, estimate, allowed[b].tolist(), round_s[b]),
+            "by_gamma": _by_gamma(mean, acceptance, estimate, allowed[b].tolist(), round_s[b]),
             "parts": {
                 name: None
                 if seconds is None
@@ -172,7 +183,7 @@ def _points(plan: Plan, context: int, batch_sizes: Sequence[int]) -> list[dict[s
                 for name, seconds in parts.items()
             },
         }
-        found.append(point | _answer(plan, context, size, verifying.row(b), estimate, at))
+        found.append(point | _answer(plan, context, size, mean, estimate, at))
     return found
 
 
@@ -285,10 +296,10 @@ def _is_calibrated(pair: PlannedPair, batch_size: int, context: int, gamma: int)
 
 
 def _parts(
-    model: Deployment, efficiency: Efficiency | None, sizes: IntArray, context: int, tokens: ArrayLike
+    model: Deployment, efficiency: Efficiency | None, sizes: IntArray, held: IntArray, tokens: ArrayLike
 ) -> dict[str, FloatArray]:
-    """Seconds of a step by what takes them, (B, T) at B batch sizes and T numbers of tokens."""
-    work = step_work(model, batch_size=sizes[:, np.newaxis], context=context, tokens=tokens)
+    """Seconds of a step by what takes them, (P, T) at P points and T numbers of tokens."""
+    work = step_work(model, batch_size=sizes[:, np.newaxis], context=held[:, np.newaxis], tokens=tokens)
     return step_parts_s(work, model, efficiency)
 
 

@@ -93,6 +93,13 @@ def test_a_calibrated_plan_has_intervals_and_an_answer(document: Document) -> No
     assert fitted.same_target is not None
     error = found["calibration"]["error"]
     assert error == fitted.same_target.model_dump()
+    assert fitted.draft is not None
+    assert fitted.draft.other_draft is not None
+    known = found["calibration"]["draft"]
+    assert (known["token_s"], known["error"]) == (fitted.draft.token_s, fitted.draft.same_draft.model_dump())
+    other = document(*LLAMA_2, *given, "--alpha", ".7", "--draft", "eagle3")["calibration"]["draft"]
+    assert other["error"] == fitted.draft.other_draft.model_dump()
+    assert document(*LLAMA_2, *given, "--alpha", ".7", "--draft", "ngram")["calibration"]["draft"] is None
     for point in found["points"]:
         assert point["low"] < point["speedup"] < point["high"]
         assert point["t_decode_low_s"] * point["t_decode_high_s"] == pytest.approx(point["t_decode_s"] ** 2, rel=1e-12)

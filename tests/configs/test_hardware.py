@@ -9,6 +9,7 @@ from specgauge.configs.errors import ConfigError
 from specgauge.configs.hardware import HARDWARE, SHAPES, Count, Quantity, load_hardware, load_shape
 from tests.configs.texts import write
 
+CALIBRATED = HARDWARE["a100-80gb-sxm"].read_text(encoding="utf-8")
 GOOD = """\
 name: box
 description: a box
@@ -97,8 +98,23 @@ def test_a_model_folder_or_its_config_file(tmp_path: Path) -> None:
     [
         (load_hardware, GOOD.replace("link_b", "lnk_b"), ":5: unknown key 'lnk_bandwidth_bytes_per_s'; did you mean "),
         (load_hardware, GOOD.replace("8e9, source: s", "8e9"), ":3: missing key 'source' in memory_bytes: "),
-        (load_hardware, GOOD.replace("8e9", "-1"), ":3: memory_bytes.value: expected a number above 0, got -1"),
-        (load_hardware, GOOD.replace("e: 4", "e: 4.5"), ":6: multiprocessors.value: expected an integer above 0, got "),
+        (
+            load_hardware,
+            GOOD.replace("8e9", "-1"),
+            ":3: memory_bytes.value: expected a number of at least 1 and at most 1e+30, got -1",
+        ),
+        (
+            load_hardware,
+            GOOD.replace("e: 4", "e: 4.5"),
+            ":6: multiprocessors.value: expected an integer from 1 to 1000000, got ",
+        ),
+        (
+            load_hardware,
+            CALIBRATED.replace("[1, 3]", "[3]"),
+            ":29: calibration.tokens: expected two numbers, the small",
+        ),
+        (load_hardware, CALIBRATED.replace("rms: 0.077975", "rms: 1e9"), ":38: calibration.draft.same_draft.rms: expe"),
+        (load_hardware, CALIBRATED.replace("2039e9", "1e-300"), ":6: memory_bandwidth_bytes_per_s.value: expected a "),
         (load_hardware, "", ":1: expected a mapping with the keys name, description, memory_bytes"),
         (load_shape, "[1]", ": expected the mapping of a transformers config.json, got a list"),
         (load_shape, "{\n  'a': 1}", ":2: not valid JSON: Expecting property name enclosed in double quotes"),

@@ -67,7 +67,9 @@ def test_break_even_is_drawn_where_it_is_crossed(tmp_path: Path) -> None:
 
 
 def test_a_limit_that_nothing_keeps(tmp_path: Path) -> None:
-    assert "over limit" in page(tmp_path, max_itl_s=1e-6)
+    found = page(tmp_path, max_itl_s=1e-6)
+    assert "over limit" in found
+    assert found.count(">over the limit<") == 6
 
 
 def test_the_same_plan_gives_the_same_bytes(tmp_path: Path) -> None:
@@ -106,3 +108,12 @@ def test_only_a_page_of_this_program_is_replaced(tmp_path: Path) -> None:
     out.unlink()
     first = write_plan_page(document(), out).read_text(encoding="utf-8")
     assert write_plan_page(document(), out).read_text(encoding="utf-8") == first
+
+
+def test_a_page_has_room_for_so_many_points(tmp_path: Path) -> None:
+    found = document()
+    found["points"] *= 167
+    with pytest.raises(
+        ValueError, match=r"plan\.html: expected at most 1000 points on a page, got 1002; give fewer, or no"
+    ):
+        write_plan_page(found, tmp_path / "plan.html")

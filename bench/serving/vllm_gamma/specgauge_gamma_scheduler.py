@@ -42,14 +42,6 @@ def _refusal(found: str) -> str:
     return f"specgauge: vLLM {version} {found}, so gamma cannot be set while it runs; {_RESTART}"
 
 
-try:
-    from vllm.v1.core.sched.async_scheduler import AsyncScheduler
-    from vllm.v1.core.sched.output import SchedulerOutput
-    from vllm.v1.core.sched.scheduler import Scheduler
-except ImportError as error:
-    raise ImportError(_refusal(f"has no scheduler to build on ({error})")) from None
-
-
 _ATTRIBUTES = ("dynamic_sd_lookup", "num_spec_tokens", "requests", "get_request_counts")
 _FIELDS = (
     "num_scheduled_tokens",
@@ -102,6 +94,23 @@ def owned_file(path: Path, flags: int) -> int:
         f"specgauge: {path}: expected a file of user {os.geteuid()} that no other may write, got one of user "
         f"{found.st_uid} with mode {stat.S_IMODE(found.st_mode):04o}"
     )
+
+
+def append_line(path: Path, line: dict[str, Any]) -> None:
+    """Add a line of JSON to a file that is made where it is not there; as `owned_file`."""
+    descriptor = owned_file(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    os.write(descriptor, json.dumps(line, separators=(",", ":")).encode() + b"\n")
+    os.close(descriptor)
+
+
+try:
+    from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+    from vllm.v1.core.sched.output import SchedulerOutput
+    from vllm.v1.core.sched.scheduler import Scheduler
+except ImportError as error:
+    told = _refusal(f"has no scheduler to build on ({error})")
+    append_line(checked_directory(os.environ.get(DIRECTORY)) / STEP_FILE, {"error": told})
+    raise ImportError(told) from None
 
 
 def read_setting(path: Path, largest: int) -> tuple[int, list[list[int]]]:
@@ -193,6 +202,7 @@ class GammaScheduler(Scheduler):
             raise RefusedError(_refusal("keeps its drafts by batch size in another form"))
 
     def _gamma_header(self, vllm_config: Any) -> dict[str, Any]:
+        speculative = vllm_config.speculative_config
         return {
             "format": FORMAT,
             "vllm": str(getattr(vllm, "__version__", "")),
@@ -201,8 +211,9 @@ class GammaScheduler(Scheduler):
             "largest_gamma": self.num_spec_tokens,
             "planned_gammas": sorted(set(self.dynamic_sd_lookup[1:])),
             "is_async": isinstance(self, AsyncScheduler),
-            "method": str(getattr(vllm_config.speculative_config, "method", "")),
+            "method": str(getattr(speculative, "method", "")),
             "pipeline": getattr(vllm_config.parallel_config, "pipeline_parallel_size", 1),
+            "several_modules": bool(getattr(speculative, "use_multi_module_mtp", bool)()),
             "model_runner": 2 if getattr(self, "use_v2_model_runner", False) else 1,
             "max_num_seqs": len(self.dynamic_sd_lookup) - 1,
         }

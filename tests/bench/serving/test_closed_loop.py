@@ -37,7 +37,9 @@ def test_plain_decoding_of_equal_lengths_is_known_exactly() -> None:
     assert block.t_round_s == pytest.approx(0.01)
     assert block.tpot_s == pytest.approx(0.01)
     assert block.ttft_s == pytest.approx(4 * 5 * 0.001)
-    assert block.tokens_per_s == pytest.approx(4 / 0.01)
+    assert block.tokens_per_s == pytest.approx(4 * 32 / 0.33)
+    longer = block_of(engine_of(step_s=0.01, prefill_token_s=0.001), batch_size=4, requests=12, max_new_tokens=32)
+    assert longer.tokens_per_s == pytest.approx(4 * 32 / 0.33)
     (span,) = block.full
     assert span == pytest.approx((block.started_s + 0.02, block.started_s + 0.33))
     assert [stream.prompt for stream in block.streams] == [0, 1, 2, 3]
@@ -241,3 +243,39 @@ def test_nothing_is_sent_elsewhere() -> None:
     block_of(transport.engine, client={"transport": transport, "metrics_url": "http://metrics:9000/metrics"})
     found = {(request.url.host, request.url.path) for request in transport.sent}
     assert found == {("engine", "/v1/completions"), ("metrics", "/metrics")}
+
+
+def test_tokens_a_second_are_those_between_two_ends_of_the_same_kind() -> None:
+    """Two slots: 0 is followed by 2 at 3 s, 2 by none at 6 s; in between 2 gives 3 tokens and 1 and 3 four."""
+
+    def stream(prompt: int, sent_s: float, *at: float, tokens: tuple[int | None, ...] = ()) -> Stream:
+        told = tokens or (1,) * len(at)
+        return Stream(
+            prompt=prompt, sent_s=sent_s, chunk_s=at, chunk_tokens=told, tokens=sum(one or 1 for one in told),
+            ended_s=at[-1],
+        )  # fmt: skip
+
+    streams = (
+        stream(0, 0, 1, 2, 3),
+        stream(1, 0, 1, 3, 5, tokens=(1, 2, 3)),
+        stream(2, 3, 1, 2, 3),
+        stream(3, 5, 1, 2),
+    )
+    block = LoadBlock(
+        batch_size=2, max_new_tokens=3, streams=streams, started_s=0, stopped_s=6, ended_s=7, client_share=0
+    )
+    assert block.tokens_per_s == (3 + 3 + 1) / 3
+    first = replace(block, streams=streams[:2], stopped_s=3)
+    assert first.tokens_per_s == 2 * (3 + 6) / (3 + 5)
+    untold = stream(1, 0, 1, 3, 5, 6, tokens=(None,) * 4)
+    assert replace(block, streams=(streams[0], untold, *streams[2:])).tokens_per_s == (3 + 2 + 1) / 3
+    assert replace(block, streams=(streams[0], replace(untold, tokens=None))).tokens_per_s is None
+
+
+def test_a_stream_between_two_requests_is_no_sign_of_a_limit() -> None:
+    block = block_of(engine_of(prefill_token_s=0.01), batch_size=2, requests=40, max_new_tokens=6)
+    assert any(found.running == 1 for found in block.steady_gauges) or block.running == 2
+    fewer = tuple((at, replace(found, running=1.0)) for at, found in block.gauges)
+    assert (block.not_reached, len(block.gauges) >= 4) == (None, True)
+    assert replace(block, gauges=fewer).not_reached == "at most 1 requests were running"
+    assert replace(block, gauges=fewer[-2:]).not_reached is None

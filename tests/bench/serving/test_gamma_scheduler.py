@@ -148,6 +148,7 @@ def test_an_engine_without_a_schedule_is_refused(live: LiveGamma, ours: Any, con
         ours.GammaScheduler(vllm_config=config)
     assert str(error.value).startswith(f"specgauge: vLLM {VERSION} {words}")
     assert str(error.value).endswith(ANSWER)
+    assert live.refusal == str(error.value)
     with pytest.raises(ValueError, match=re.escape(str(error.value))):
         _ = live.engine
 
@@ -159,9 +160,12 @@ def test_another_interface_is_refused(live: LiveGamma, ours: Any, monkeypatch: p
         ours.GammaScheduler(vllm_config=config_of())
 
 
-def test_a_vllm_without_such_a_scheduler_is_refused() -> None:
-    with pytest.raises(ImportError, match=re.escape(f"specgauge: vLLM {VERSION} has no scheduler to build on")):
+def test_a_vllm_without_such_a_scheduler_is_refused(live: LiveGamma) -> None:
+    with pytest.raises(
+        ImportError, match=re.escape(f"specgauge: vLLM {VERSION} has no scheduler to build on")
+    ) as error:
         scheduler_module(without="async_scheduler")
+    assert live.refusal == str(error.value)
 
 
 def test_the_directory_is_its_owners_alone(ours: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

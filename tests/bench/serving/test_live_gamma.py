@@ -114,7 +114,7 @@ def test_steps_are_read_as_they_come_and_a_new_start_begins_anew(tmp_path: Path)
     assert live.engine is None
     assert live.steps() == []
     header = {"format": 1, "vllm": "0.32.0", "largest_gamma": 4, "planned_gammas": [0, 4], "is_async": True}
-    header |= {"method": "eagle3", "model_runner": 2, "pipeline": 1, "max_num_seqs": 8}
+    header |= {"method": "eagle3", "several_modules": False, "model_runner": 2, "pipeline": 1, "max_num_seqs": 8}
     step: dict[str, object] = {
         "step": 0,
         "serial": 1,
@@ -141,16 +141,21 @@ def test_steps_are_read_as_they_come_and_a_new_start_begins_anew(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("method", "runner", "drafts_fewer", "is_plain_at_zero"),
+    ("method", "runner", "several_modules", "drafts_fewer", "is_plain_at_zero"),
     [
-        ("draft_model", 1, True, False),
-        ("draft_model", 2, False, False),
-        ("eagle3", 2, True, False),
-        ("ngram", 1, True, True),
+        ("draft_model", 1, False, True, False),
+        ("draft_model", 2, False, False, False),
+        ("eagle3", 2, False, True, False),
+        ("mtp", 2, False, True, False),
+        ("mtp", 2, True, False, False),
+        ("mtp", 1, True, True, False),
+        ("ngram", 1, False, True, True),
+        ("ngram", 2, False, True, True),
+        ("medusa", 1, False, False, False),
     ],
 )
 def test_what_a_gamma_costs_in_a_running_engine(
-    method: str, runner: int, drafts_fewer: bool, is_plain_at_zero: bool
+    method: str, runner: int, several_modules: bool, drafts_fewer: bool, is_plain_at_zero: bool
 ) -> None:
     engine = LiveEngine(
         version="0.32.0",
@@ -158,6 +163,7 @@ def test_what_a_gamma_costs_in_a_running_engine(
         planned_gammas=(0, 4),
         is_async=True,
         method=method,
+        several_modules=several_modules,
         model_runner=runner,
         pipeline=1,
         max_num_seqs=8,

@@ -106,3 +106,18 @@ def test_a_point_has_the_gamma_of_the_schedule(max_itl_s: float | None) -> None:
             step["gamma"] for step in steps[point["context"]] if step["first"] <= point["batch_size"] <= step["last"]
         }
         assert point["gamma"] == gamma
+
+
+def test_contexts_computed_together_and_apart_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: dict[str, Any] = {
+        "acceptance": profile_from_alpha(0.7).at([1, 3]),
+        "contexts": [64, 4096, 512],
+        "pair": planned_pair("gemma-2-9b", "layers:4", "a100-80gb-sxm"),
+    }
+    together = document(**given)
+    monkeypatch.setattr("specgauge.sweeps.foretell.document._TOGETHER", 1)
+    assert document(**given) == together
+    places = [(point["context"], point["batch_size"]) for point in together["points"]]
+    assert places == [(64, 1), (64, 64), (4096, 1), (4096, 64), (512, 1), (512, 64)]
+    alone = document(**{**given, "contexts": [512], "batch_sizes": [64]})["points"]
+    assert alone[0]["by_gamma"] == together["points"][-1]["by_gamma"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,10 +19,9 @@ from specgauge.exits import DONE, FAILED
 from specgauge.model.arms import arm_names
 from specgauge.reports.records import findings, read_report_data
 from specgauge.sweeps.model_sizes import PairSizes
-from specgauge.sweeps.plan import plan_cells
 from specgauge.sweeps.recommend import recommend
 from specgauge.sweeps.run import runner, session, worker
-from specgauge.sweeps.run.budget import Deadline, needed_s, timing_left_s
+from specgauge.sweeps.run.budget import Deadline
 from specgauge.sweeps.run.session import ALL_TOO_LARGE, PairPrompts
 from specgauge.sweeps.run.worker import work
 from specgauge.sweeps.store.checkpoint import Label
@@ -375,34 +373,6 @@ def test_a_pairs_own_threads_are_in_use_and_noted(
         call.in_use().__exit__(None, None, None),
     ]  # fmt: skip
     assert {(line.axes["mode"], line.notes["threads"]) for line in lines} == {("compile", 3)}
-
-
-@pytest.mark.parametrize(
-    ("precision", "left_s"),
-    [
-        ({"max_seconds": 50}, 2 * 50 - 12.0),
-        ({"max_seconds": 50, "max_cell_seconds": 20}, 2 * 40 - 12.0),
-        ({"max_seconds": 5}, 1.0),  # batch size 1 has spent 4 of its 5 seconds, batch size 2 more than them
-        ({"max_seconds": None, "max_cell_seconds": 20}, 2 * 40 - 12.0),
-        ({"max_seconds": None}, math.inf),
-    ],
-)
-def test_the_time_left_for_timing(precision: dict[str, Any], left_s: float) -> None:
-    config = made.config(grid=GRID, precision=precision)
-    assert timing_left_s(config.precision, plan_cells(config), lambda cell: 2.0 * cell.batch_size) == left_s
-
-
-@pytest.mark.parametrize(
-    ("left_out_s", "seconds"),
-    [
-        ({"loading": 5.0, "acceptance": 30.0}, 5 + 30 / 0.3),
-        ({"loading": 5.0, "acceptance": 10.0, "timing": 40.0}, 5 + 10 + 40 / 0.4),
-        ({"loading": 5.0, "timing": 4.0, "decoding": 60.0}, 5 + 4 + 60),
-        ({"loading": 5.0, "timing": None, "decoding": 60.0}, None),
-    ],
-)
-def test_the_seconds_that_hold_what_was_left_out(left_out_s: dict[str, float | None], seconds: float | None) -> None:
-    assert needed_s(left_out_s, timing_share=0.4) == (None if seconds is None else pytest.approx(seconds))
 
 
 def warnings(path: Path, code: str) -> list[str]:
