@@ -206,12 +206,14 @@ def _origin(run: Run) -> str:
     if run.is_imported:
         release = run.environment.get("release")
         engine = run.environment.get("engine") or "an engine"
-        day = f" {days[-1]}" if days else ""
-        return f"imported{day} ({run.environment.get('format')}) from {engine}{f' {release}' if release else ''}"
+        return f"imported{f' {days[-1]}' if days else ''} ({run.environment.get('format')}) from {engine}{f' {release}' if release else ''}"
+    day = days[-1] if days else "on an unknown day"
+    if run.is_served:
+        return f"measured {day} on servers ({run.environment.get('engine')})"
     device = run.environment.get("device")
     if device in (None, "cpu"):
         device = run.environment.get("cpu") or device or "an unknown machine"
-    return f"measured {days[-1] if days else 'on an unknown day'} on {device}"
+    return f"measured {day} on {device}"
 
 
 def _loadable(model: ModelConfig) -> str | None:
