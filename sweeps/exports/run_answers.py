@@ -206,7 +206,8 @@ def _origin(run: Run) -> str:
     if run.is_imported:
         release = run.environment.get("release")
         engine = run.environment.get("engine") or "an engine"
-        return f"imported{f' {days[-1]}' if days else ''} ({run.environment.get('format')}) from {engine}{f' {release}' if release else ''}"
+        when = f" {days[-1]}" if days else ""
+        return f"imported{when} ({run.environment.get('format')}) from {engine}{f' {release}' if release else ''}"
     day = days[-1] if days else "on an unknown day"
     if run.is_served:
         return f"measured {day} on servers ({run.environment.get('engine')})"

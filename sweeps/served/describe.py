@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from specgauge.sweeps.plan import Cell, plan_cells
 from specgauge.sweeps.run.progress import duration_text
-from specgauge.sweeps.served.launching import Launch, LiveServer, launched_visits
+from specgauge.sweeps.served.launching import BLOCKS_A_VISIT, Launch, LiveServer, launched_visits
 from specgauge.sweeps.served.load import requests_of
 from specgauge.sweeps.text_table import count, text_table
 
@@ -71,7 +71,7 @@ def _pair_lines(config: Config, pair: PairConfig, cells: list[Cell]) -> Iterator
         return
     launch = Launch(engine=engine, folder=Path("RUN") / "servers" / pair.name, streams=max(sizes))
     precision = config.precision
-    visits = list(launched_visits(launch, gammas, least=precision.min_blocks, most=precision.max_blocks))
+    visits = list(launched_visits(launch, gammas, blocks=BLOCKS_A_VISIT, most=precision.max_blocks))
     is_live = any(isinstance(one, LiveServer) for one in visits)
     fewest = len(visits) if is_live else 2 * len(gammas)
     yield from (f"  {line}" for line in _commands(launch, gammas, is_live))

@@ -220,13 +220,12 @@ def _check(live: LiveGamma, gamma: int) -> str | None:
     return None
 
 
-def launched_visits(launch: Launch, gammas: Sequence[int], *, least: int, most: int) -> Iterator[Visit]:
-    """The visits of an engine that is started: by γ and back, `least` to `most` blocks of each cell.
+def launched_visits(launch: Launch, gammas: Sequence[int], *, blocks: int, most: int) -> Iterator[Visit]:
+    """The visits of an engine that is started: by γ and back, `blocks` of each cell in one, up to `most` of them all.
 
     A live vLLM is one visit, between two of a plain server; where it refuses, every γ has a server of its own. The
     caller ends where everything is known.
     """
-    blocks = max(BLOCKS_A_VISIT, -(-least // 2))
     order = list(gammas)
     if launch.is_live:
         own = [gamma for gamma in order if gamma or launch.is_plain_live]

@@ -1,7 +1,5 @@
 """What comes after a run of servers: answers, report, exports and comparison take it as any other run."""
 
-from pathlib import Path
-
 import pytest
 
 from specgauge.reports.html import write_report
@@ -55,5 +53,3 @@ def test_slower_servers_are_told_by_a_comparison(runs: tuple[Run, Run]) -> None:
     plain = [ratio for cell in found.cells for ratio in cell.ratios if ratio.figure == "plain"]
     assert plain
     assert all(ratio.ratio == pytest.approx(1 / 1.5, rel=0.02) for ratio in plain)
-
-
