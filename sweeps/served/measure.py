@@ -297,7 +297,7 @@ class ServedPair:
         """Record a block that could not be measured, and do not try the arm again in this call."""
         name = arm_of(gamma)
         self._failed[cell.id, name] = reason
-        self._session.outcome.failed |= status == "failed"
+        self._session.outcome.failed = True
         self._session.progress.say(f"pair {self._pair.name}, {name}, batch size {cell.batch_size}: {status}: {reason}")
         self._journal.append(
             {"axes": cell.axes, "arm": name, "block": block, "status": status, "reason": reason, "samples_s": []}
