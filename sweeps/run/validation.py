@@ -12,7 +12,7 @@ A block is not begun where the seconds of the pair, or those of `validate`, shou
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -127,26 +127,28 @@ class Validation:
         counts = {cell.label: len(blocks[cell.key]) for cell in cells}
         total = sum(counts.values())
         kept = sum(log.has(key, block) for key, found in blocks.items() for block in range(len(found)))
-        everything, cells = cells, self._within_seconds(cells, blocks, log, limits.wall_s)
+        everything, (cells, waiting) = cells, self._within_seconds(cells, blocks, log, limits.wall_s)
         self._progress.start(f"decoding end to end, {pair}", total, done=kept, limits=limits)
         spare_s = RETAKEN_SHARE * limits.wall_s / max(len(cells), 1)
-        self._spare_s = {cell.key: spare_s for cell in cells}
-        for block in range(max(map(len, blocks.values()), default=0)):
-            order = np.random.default_rng((self._config.seed, block)).permutation(len(cells))
-            for cell in (cells[index] for index in order):
-                count = len(blocks[cell.key])
-                if block >= count or cell.label in self._reasons | self._left_out or log.has(cell.key, block):
-                    continue
-                takes_s = self._pace.expected_s(cell.key, self._block_s(cell, block))
-                if not (own.holds(takes_s) and self._session.deadline.holds(takes_s)):
-                    self._left_out[cell.label] = count - log.blocks(cell.key)
-                    continue
-                work = partial(self._block, loaded, log, cell, block, blocks[cell.key][block])
-                with self._session.mark.skippable("decoding", cell.label, stage=f"decoding end to end, {cell.label}"):
-                    failure = self._session.guard(work)
-                if failure is not None:
-                    self._give_up(cell, failure, cells, log)
-                self._progress.advance()
+        self._spare_s = {cell.key: spare_s for cell in everything}
+
+        def fits(cell: ValidationCell, *numbers: int) -> bool:
+            takes_s = sum(self._pace.expected_s(cell.key, self._block_s(cell, block)) for block in numbers)
+            return own.holds(takes_s) and self._session.deadline.holds(takes_s)
+
+        for cell, block in self._in_turn(cells, waiting, counts, fits):
+            count = counts[cell.label]
+            if block >= count or cell.label in self._reasons | self._left_out or log.has(cell.key, block):
+                continue
+            if not fits(cell, block):
+                self._left_out[cell.label] = count - log.blocks(cell.key)
+                continue
+            work = partial(self._block, loaded, log, cell, block, blocks[cell.key][block])
+            with self._session.mark.skippable("decoding", cell.label, stage=f"decoding end to end, {cell.label}"):
+                failure = self._session.guard(work)
+            if failure is not None:
+                self._give_up(cell, failure, cells, log)
+            self._progress.advance()
         if self._left_out:
             left_out_s = self._left_out_s(everything, blocks)
             self._session.should_take("decoding", left_out_s)
@@ -159,6 +161,29 @@ class Validation:
                 f"{sum(self._left_out.values())} of {total} blocks of decoding end to end ({'; '.join(told)})"
             )
         self._hold_against_generate(path)
+
+    def _in_turn(
+        self,
+        cells: Sequence[ValidationCell],
+        waiting: Sequence[ValidationCell],
+        counts: Mapping[str, int],
+        fits: Callable[..., bool],
+    ) -> Iterator[tuple[ValidationCell, int]]:
+        """Cells and blocks in the order they are decoded: a block of every cell, in a random order, before the next.
+
+        Cells that should not have fitted follow the first few blocks of the others, where these left time for as many.
+        """
+        cells = list(cells)
+        for block in range(max(counts.values(), default=0)):
+            if block == FEWEST_BLOCKS:
+                for cell in reversed(waiting):  # the longest were left out first
+                    first = range(min(FEWEST_BLOCKS, counts[cell.label]))
+                    if fits(cell, *first):
+                        del self._left_out[cell.label]
+                        cells.append(cell)
+                        yield from ((cell, number) for number in first)
+            order = np.random.default_rng((self._config.seed, block)).permutation(len(cells))
+            yield from ((cells[index], block) for index in order)
 
     def _left_out_s(
         self, cells: Sequence[ValidationCell], blocks: Mapping[DecodedKey, Sequence[Batch]]
@@ -179,8 +204,8 @@ class Validation:
         blocks: Mapping[DecodedKey, Sequence[Batch]],
         log: DecodedLog,
         seconds: float,
-    ) -> list[ValidationCell]:
-        """The cells to decode in so many seconds; those begun earlier stay, others are told of where they do not."""
+    ) -> tuple[list[ValidationCell], list[ValidationCell]]:
+        """The cells that so many seconds should hold, those begun earlier among them, and the others."""
 
         def takes_s(cell: ValidationCell) -> float:
             first = range(min(FEWEST_BLOCKS, len(blocks[cell.key])))
@@ -200,7 +225,7 @@ class Validation:
             ]
             self._session.should_take("decoding", sum(whole_s) or None)
         self._left_out |= {cell.label: len(blocks[cell.key]) for cell in left_out}
-        return [*begun, *kept]
+        return [*begun, *kept], left_out
 
     def _block_s(self, cell: ValidationCell, block: int) -> float | None:
         """What a block should take: each of its arms as long as plain decoding by the journal, then teacher-forcing.

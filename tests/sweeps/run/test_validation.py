@@ -379,6 +379,19 @@ def test_fewer_cells_rather_than_thinner_ones_and_no_block_that_should_not_fit(
     assert said == (told if blocks < 12 else [])
 
 
+def test_a_cell_that_should_not_have_fitted_is_decoded_where_the_others_leave_time(
+    tmp_path: Path, bench: FakeBench
+) -> None:
+    """As above in 39 s, but blocks take 2 s instead of the 4 s that they should."""
+    made_of = config(max_seconds=39)
+    timed(tmp_path / "run", made_of)
+    outcome, _ = decoded_in(tmp_path / "run", made_of, Deadline(now=lambda: len(bench.decoded) / 2))
+    points = [point for point, _ in blocks_of(bench)]
+    assert Counter(points) == {(1, 64): 4, (1, 65): 4, (2, 64): 2, (2, 65): 2}
+    assert points[7:10] == [(1, 65)] * 3, "its first blocks, once the others have theirs"
+    assert outcome.left_out == []
+
+
 @pytest.mark.parametrize(("limit_s", "gammas"), [(36.1, (1, 2, 3)), (35.9, (2,))])
 def test_the_gammas_beside_the_recommended_one_are_left_out_before_cells(
     tmp_path: Path, bench: FakeBench, limit_s: float, gammas: tuple[int, ...]
