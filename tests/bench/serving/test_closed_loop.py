@@ -305,6 +305,8 @@ def test_tokens_a_second_are_those_between_two_ends_of_the_same_kind() -> None:
     assert block.tokens_per_s == (3 + 3 + 1) / 3
     first = replace(block, streams=streams[:2], stopped_s=3)
     assert first.tokens_per_s == 2 * (3 + 6) / (3 + 5)
+    short = replace(block, streams=streams[:3], stopped_s=3.5)  # no token came between 3 and 3.5 s
+    assert short.tokens_per_s == 2 * (3 + 6 + 3) / (3 + 5 + 3)
     untold = stream(1, 0, 1, 3, 5, 6, tokens=(None,) * 4)
     assert replace(block, streams=(streams[0], untold, *streams[2:])).tokens_per_s == (3 + 2 + 1) / 3
     assert replace(block, streams=(streams[0], replace(untold, tokens=None))).tokens_per_s is None
