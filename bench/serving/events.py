@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+LONGEST_TOLD = 200
+"""Characters of what a server says."""
 _TEXTS = ("content", "reasoning_content", "reasoning", "tool_calls")
 
 
@@ -51,17 +53,21 @@ class Chunks:
             self.is_done = True
             return
         event = json_of(data.decode(errors="replace"))
-        if not isinstance(event, dict):
-            self.error = self.error or f"expected JSON in the stream, got {data[:60].decode(errors='replace')!r}"
-            return
-        if event.get("error"):
+        if isinstance(event, dict) and event.get("error"):
             said = event["error"]
             said = said.get("message", said) if isinstance(said, dict) else said
-            self.error = (
-                self.error or f"expected tokens, got an error in the stream: {' '.join(str(said).split())[:200]}"
-            )
+            told = " ".join(str(said).split())[:LONGEST_TOLD]
+            self.error = self.error or f"expected tokens, got an error in the stream: {told}"
             return
-        self.usage = event.get("usage") or self.usage
+        try:
+            self._take(event, now)
+        except (AttributeError, TypeError):
+            self.error = self.error or f"expected a completion's events, got {data[:60].decode(errors='replace')!r}"
+
+    def _take(self, event: Mapping[str, Any], now: float) -> None:
+        """Take an event; AttributeError or TypeError where it is not as those of a completion are."""
+        if usage := event.get("usage"):
+            self.usage = {**usage}
         metrics = event.get("metrics")
         if isinstance(metrics, dict) and isinstance(metrics.get("speculative_decoding"), dict):
             self.speculative = metrics["speculative_decoding"]
@@ -81,7 +87,7 @@ class Chunks:
         if ids:
             tokens, self.has_ids = len(ids), True
         elif (told := timings.get("predicted_n", (event.get("usage") or {}).get("completion_tokens"))) is not None:
-            tokens = told - self._told
+            tokens = max(0, told - self._told)
         if not (tokens or has_text):
             return
         self._told += tokens or 0

@@ -22,7 +22,7 @@ from itertools import pairwise
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from specgauge.bench.serving.events import Chunks, json_of
+from specgauge.bench.serving.events import LONGEST_TOLD, Chunks, json_of
 from specgauge.configs.errors import did_you_mean
 
 if TYPE_CHECKING:
@@ -42,7 +42,6 @@ AT_ONCE = 0.1
 """Of a usual gap: what follows sooner had waited."""
 USUAL = 0.75
 """The share of a stream's gaps that are no longer than a usual one."""
-_LONGEST_TOLD = 200
 _OPTIONS = ("timings_per_token", "min_tokens", "ignore_eos", "return_token_ids", "continuous_usage_stats", "usage")
 """Fields that not every server takes, in the order in which they are left out where it refuses them together."""
 
@@ -336,7 +335,7 @@ class OpenAIClient:
         answer = json_of(text)
         said: Any = answer.get("error", answer) if isinstance(answer, dict) else text
         said = said.get("message", said) if isinstance(said, dict) else said
-        told = self._without_key(" ".join(str(said).split()))[:_LONGEST_TOLD] or "nothing"
+        told = self._without_key(" ".join(str(said).split()))[:LONGEST_TOLD] or "nothing"
         if status in UNAUTHORIZED:
             remedy = (
                 f"put a valid key into the environment variable {self._key_env}"
@@ -350,7 +349,7 @@ class OpenAIClient:
 
     def _told(self, error: Exception) -> str:
         """What went wrong on the way, in one line."""
-        about = self._without_key(" ".join(str(error).split()))[:_LONGEST_TOLD] or type(error).__name__
+        about = self._without_key(" ".join(str(error).split()))[:LONGEST_TOLD] or type(error).__name__
         return f"expected a server that answers, got none ({about}); is it running, and is this its address?"
 
     def _without_key(self, text: str) -> str:

@@ -221,7 +221,9 @@ def test_a_redirect_is_not_followed() -> None:
     ("text", "error"),
     [
         (b'data: {"choices": [{"text": "a"}]}\n\n', "expected a stream that ends with [DONE], it broke off after 0 s"),
-        (b"data: {oops\n\ndata: [DONE]\n\n", "expected JSON in the stream, got '{oops'"),
+        (b"data: {oops\n\ndata: [DONE]\n\n", "expected a completion's events, got '{oops'"),
+        (b'data: {"choices": [1]}\n\ndata: [DONE]\n\n', "expected a completion's events, got '{\"choices\": [1]}'"),
+        (b'data: {"usage": 3}\n\ndata: [DONE]\n\n', "expected a completion's events, got '{\"usage\": 3}'"),
         (
             b'data: {"error": {"message": "out of\\nmemory"}}\n\ndata: [DONE]\n\n',
             "expected tokens, got an error in the stream: out of memory",
