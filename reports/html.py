@@ -149,6 +149,7 @@ def page_values(data: ReportData) -> dict[str, Any]:
         "summary": acceptance_table(acceptance),
         "categories": category_table(acceptance, (gamma for _, _, gamma in chosen_gammas(data.recommendations))),
         "is_imported": data.is_imported,
+        "has_counts": data.has_counts,
         "acceptances": sections.acceptance_blocks(acceptance, samplings),
         "predictions": prediction_table(by_setting, chosen_gammas(data.recommendations), losing),
         "broken": broken_table(data.timings),

@@ -71,6 +71,8 @@ class ReportData:
     """Adaptive policies that were decoded end to end."""
     is_imported: bool
     """Whether another program measured it."""
+    has_counts: bool
+    """Whether an engine timed whole rounds and counted them, there or under `specgauge run`."""
     validation_summary: ValidationSummary | None
     """All of `validation` in a few numbers."""
     warnings: Sequence[WarningRow]
@@ -115,6 +117,7 @@ def read_report_data(run_dir: Path) -> ReportData:
         validation=validation,
         policies=[row for row in decoded if row.gamma is None],
         is_imported=run.is_imported,
+        has_counts=run.has_counts,
         validation_summary=summarise(vars(row) for row in validation),
         warnings=warnings,
         gaps=tuple(_gaps(run, lines, outcomes, _more_time(warnings) or RESUME)),
@@ -170,7 +173,7 @@ def _gaps(
     skipped = {line.axes["pair"] for line in lines} - tried | given_up.keys()
     for pair in planned_pairs(run.config):
         for sampling in run.config.sampling:
-            if pair.name not in skipped and not run.has_acceptance(pair.name, sampling.name):
+            if pair.name not in skipped and not run.is_served and not run.has_acceptance(pair.name, sampling.name):
                 where = f"pair {pair.name} and sampling {sampling.name}"
                 yield gap("acceptance_missing", f"No acceptance has been recorded for {where}.")
     if lines and not ((run.path / PREDICTIONS).exists() and (run.path / RECOMMENDATION).exists()):

@@ -51,7 +51,7 @@ from specgauge.sweeps.analysis.warnings import (
 )
 from specgauge.sweeps.plan import chains, plan_cells, planned_pairs
 from specgauge.sweeps.served.validation import served_validation
-from specgauge.sweeps.served.warnings import served_warnings
+from specgauge.sweeps.served.warnings import lost_warnings, served_warnings
 from specgauge.sweeps.store.derived import stands, write_answers
 from specgauge.sweeps.store.outcomes import OUT_OF_TIME, PairOutcome, read_outcomes
 from specgauge.sweeps.store.rows import columns, plain, readable, write_csv
@@ -359,6 +359,7 @@ def _run_warnings(
     """Every warning; that of what there was no time for knows all others, and its remedy is theirs."""
     outcomes = analysed.outcomes
     found = [*_measured_warnings(analysed, validation), *decision_warnings(decisions)]
+    found += lost_warnings(decisions, validation)
     anew = any(row.code in ANEW for row in found) or any(map(is_conflict, decisions))
     late = left_out_warnings(analysed.run.config, outcomes, anew=anew)
     yield from with_one_remedy([*found, *late], outcomes)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
@@ -149,11 +150,12 @@ def plan_answers(path: Path, *, context: int | None = None, undecided: Undecided
     planned = [{one.gamma for one in point.by_gamma} for point in points]
     check_undecided(undecided, set.intersection(*planned), "planned")
     answers = _answers(schedule, asked, undecided)
+    written = datetime.fromtimestamp(path.stat().st_mtime, UTC).date()
     is_chosen = context is None and len(contexts) > 1
     below = f"below batch size {first} nothing was planned: γ is as there; " if first > 1 else ""
     return ServingAnswers(
         source=str(path),
-        origin=f"predicted for {_machine(plan.hardware)} ({plan.label})",
+        origin=f"written {written}, predicted for {_machine(plan.hardware)} ({plan.label})",
         target=None,
         draft=DraftSource(kind="model" if plan.draft is None else plan.draft.kind),
         pair=f"{plan.target.name} with {_drafted(plan.draft)}",

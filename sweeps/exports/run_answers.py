@@ -176,7 +176,7 @@ def _notes(setting: RunSetting, analysed: AnalysedRun, points: list[KnownPoint],
     if any(point.costs.is_optimistic for point in points):
         yield f"S is {OPTIMISTIC}"
     is_timed = setting.draft_chain == setting.chain or setting.draft_chain in chains(analysed.run.config)
-    if not (is_timed or analysed.run.is_imported):
+    if not (is_timed or analysed.run.has_counts):
         yield "the time of a draft step is that of drawn drafts; greedy ones were not timed"
     if whole := recommend(analysed.run, setting=setting.key, context=context).whole_requests_lose:
         yield whole
@@ -206,12 +206,15 @@ def _origin(run: Run) -> str:
     if run.is_imported:
         release = run.environment.get("release")
         engine = run.environment.get("engine") or "an engine"
-        day = f" {days[-1]}" if days else ""
-        return f"imported{day} ({run.environment.get('format')}) from {engine}{f' {release}' if release else ''}"
+        when = f" {days[-1]}" if days else ""
+        return f"imported{when} ({run.environment.get('format')}) from {engine}{f' {release}' if release else ''}"
+    day = days[-1] if days else "on an unknown day"
+    if run.is_served:
+        return f"measured {day} on servers ({run.environment.get('engine')})"
     device = run.environment.get("device")
     if device in (None, "cpu"):
         device = run.environment.get("cpu") or device or "an unknown machine"
-    return f"measured {days[-1] if days else 'on an unknown day'} on {device}"
+    return f"measured {day} on {device}"
 
 
 def _loadable(model: ModelConfig) -> str | None:

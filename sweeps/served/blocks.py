@@ -2,7 +2,8 @@
 
     T_round     time between chunks where these are rounds, else time per token · Ω of the server's counters
     counts      rounds and tokens of each request where the server tells every step, else of the block: by its counters,
-                else by the chunks of its streams
+                else by the chunks of its streams. Tokens that a length limit cuts off the last round count where the
+                server tells them: a long text has hardly any
 
 A block counts for nothing where over 1 % of its requests failed, where the server did not decode that many sequences at
 once, or where the client had no time left.
@@ -70,9 +71,9 @@ def served_block(block: LoadBlock, place: ServedRow) -> ServedBlock:
         prompt_tokens=sum(lengths) / len(lengths) if lengths else None,
         t_round_s=t_round_s,
         t_round_from=None if t_round_s is None else ("tokens" if is_by_tokens else "chunks"),
-        tokens_per_s=block.tokens_per_s,
+        tokens_per_s=block.tokens_per_s or None,
         ttft_s=block.ttft_s,
-        tpot_s=tpot_s,
+        tpot_s=tpot_s or None,
         tokens_per_round_chunks=block.tokens_per_round if gamma else None,
         tokens_per_round_counters=omega,
         tokens_per_round_requests=sum(one.tokens for one in by_request) / rounds if rounds else None,
@@ -125,13 +126,16 @@ def _judged(block: LoadBlock, t_round_s: float | None) -> tuple[str, str | None]
 
 
 def _not_reached(block: LoadBlock) -> str | None:
-    """Why the server did not decode that many at once; a stream between two requests is no reason."""
-    polls, running = block.steady_gauges, block.running
-    is_idle = running is not None and running < block.batch_size
-    if is_idle and running is not None and not block.waiting and block.full:
-        are_few = len(polls) < FEWEST_POLLS or running >= block.batch_size * (1 - MOST_IDLE) - 0.5
-        is_full = any((found.cache_share or 0) >= 1 for found in polls)
-        return None if are_few and not is_full else block.not_reached
+    """Why the server did not decode that many at once.
+
+    A request waits for the next step, and a stream is between two requests, now and then: only many polls tell more.
+    """
+    polls, between = block.steady_gauges, max(1.0, MOST_IDLE * block.batch_size)
+    is_full = any((found.cache_share or 0) >= 1 for found in polls)
+    waiting, running = block.waiting or 0.0, block.running
+    is_short = waiting > between or (running is not None and running < block.batch_size - between)
+    if block.full and not is_full and (len(polls) < FEWEST_POLLS or not is_short):
+        return None
     return block.not_reached
 
 
@@ -164,10 +168,13 @@ def _units(block: LoadBlock, by_request: list[EngineCounts], gamma: int) -> Iter
 def _unit(source: str, counts: EngineCounts, gamma: int) -> dict[str, Any]:
     own = counts.accepted_by_position
     is_whole = own is not None and len(own) <= gamma
+    committed = counts.tokens
+    if counts.engine == "vllm" and counts.accepted is not None:  # with those that a length limit cut off
+        committed = counts.rounds + counts.accepted
     return {
         "source": source,
         "rounds": counts.rounds,
-        "tokens": float(counts.tokens),
+        "tokens": float(committed),
         "drafted": counts.drafted,
         "accepted": counts.accepted,
         "accepted_by_position": (*own, *[0] * (gamma - len(own))) if own is not None and is_whole else None,

@@ -11,12 +11,12 @@ import asyncio
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
 
-from specgauge.bench.serving.live_gamma import LiveGamma
+from specgauge.bench.serving.live_gamma import LiveGamma, for_all
 from specgauge.bench.serving.presets import METHODS, Command, Served, filled, preset
 from specgauge.bench.serving.server import LaunchedServer, free_port
 from specgauge.bench.serving.streams import OpenAIClient
@@ -69,6 +69,17 @@ class Launch:
             return filled(launch.command, gamma=gamma, port=port, folder=self.folder, served=served)
         assert served is not None
         return preset(served, gamma=gamma, port=port, folder=self.folder)
+
+    def live_command(self, gammas: Sequence[int], port: int) -> Command:
+        """What is started for all these γ, its environment aside; ValueError as `command`."""
+        launch, served = self.engine.launch, self.served
+        assert launch is not None
+        assert served is not None
+        live, largest = for_all(served, gammas), max(gammas)
+        if launch.command is None:
+            return preset(live, gamma=largest, port=port, folder=self.folder)
+        made = filled(launch.command, gamma=largest, port=port, folder=self.folder, served=live)
+        return replace(made, words=(*made.words, *live.options))
 
     @property
     def is_live(self) -> bool:
@@ -209,13 +220,12 @@ def _check(live: LiveGamma, gamma: int) -> str | None:
     return None
 
 
-def launched_visits(launch: Launch, gammas: Sequence[int], *, least: int, most: int) -> Iterator[Visit]:
-    """The visits of an engine that is started: by γ and back, `least` to `most` blocks of each cell.
+def launched_visits(launch: Launch, gammas: Sequence[int], *, blocks: int, most: int) -> Iterator[Visit]:
+    """The visits of an engine that is started: by γ and back, `blocks` of each cell in one, up to `most` of them all.
 
     A live vLLM is one visit, between two of a plain server; where it refuses, every γ has a server of its own. The
     caller ends where everything is known.
     """
-    blocks = max(BLOCKS_A_VISIT, -(-least // 2))
     order = list(gammas)
     if launch.is_live:
         own = [gamma for gamma in order if gamma or launch.is_plain_live]

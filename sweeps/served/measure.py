@@ -17,15 +17,18 @@ import numpy as np
 from specgauge.bench.serving.closed_loop import LoadBlock
 from specgauge.model.arms import APART, round_arm
 from specgauge.model.stats.medians import worst_half_width
-from specgauge.sweeps.plan import Cell, chains, settings_of
+from specgauge.sweeps.analysis.predictions import recommended_gammas
+from specgauge.sweeps.plan import Cell, chains, decoded_tokens, settings_of
 from specgauge.sweeps.run.budget import BlockPace
 from specgauge.sweeps.run.session import Session
 from specgauge.sweeps.served.blocks import ServedBlock, served_block
-from specgauge.sweeps.served.launching import Launch, LiveServer, launched_visits
+from specgauge.sweeps.served.launching import BLOCKS_A_VISIT, Launch, LiveServer, launched_visits
 from specgauge.sweeps.served.load import Load, WrongServerError
 from specgauge.sweeps.served.servers import Connect, RunningServers, ServedArm, Visit, connect
 from specgauge.sweeps.served.texts import PromptTexts
+from specgauge.sweeps.served.validating import ServedValidation
 from specgauge.sweeps.store.outcomes import PairOutcome
+from specgauge.sweeps.store.rundir import Run
 from specgauge.sweeps.store.schema import SETTLED
 from specgauge.sweeps.store.served import ServedLog, ServedRow
 
@@ -33,6 +36,8 @@ BLOCKS = "blocks of load"
 SERVERS = "servers"
 """The folder of a run with the logs of servers that it started."""
 ENDING_LOOKS, ENDING_LOOK_S = 20, 0.1
+TIMING_SHARE = 0.7
+"""Of the seconds of a pair, where what is recommended is validated afterwards."""
 PROMPTS_A_BLOCK = 1 << 20
 """Numbers that the prompts of one call leave for those of the calls before."""
 
@@ -55,15 +60,14 @@ class ServedPair:
             for chain, settings in chains(self._config).items()
         }
         workload = self._config.workload
-        self._load = Load(
-            PromptTexts(
-                [prompt.text for prompt in session.prompts.prompts],
-                is_chat=workload.chat_template == "always",
-                first=len(self._log.rows("timing", self._pair.name)) * PROMPTS_A_BLOCK,
-            ),
-            max_new_tokens=workload.max_new_tokens,
-            samples=self._config.precision.block_samples,
+        known = sum(len(self._log.rows(purpose, self._pair.name)) for purpose in ("timing", "validation"))
+        self._texts = PromptTexts(
+            [prompt.text for prompt in session.prompts.prompts],
+            is_chat=workload.chat_template == "always",
+            first=known * PROMPTS_A_BLOCK,
         )
+        self._load = self._load_of(workload.max_new_tokens)
+        self._until = session.deadline.share(1.0 if self._config.validation is None else TIMING_SHARE)
         self._failed: dict[tuple[str, str], str] = {}
         """Why an arm of a cell is not tried again in this call."""
 
@@ -83,6 +87,17 @@ class ServedPair:
 
     async def run(self) -> None:
         """As `measure`; ValueError where no server can be used."""
+        await self._time()
+        if self._config.validation is not None:
+            recommended = recommended_gammas(Run.open(self._session.run.path), self._pair.name)
+            load = self._load_of(decoded_tokens(self._config))
+            await ServedValidation(self._session, self._log, load, self._validation_visits).run(recommended)
+
+    def _load_of(self, new_tokens: int) -> Load:
+        return Load(self._texts, max_new_tokens=new_tokens, samples=self._config.precision.block_samples)
+
+    async def _time(self) -> None:
+        """The blocks that costs and acceptance are made of."""
         gammas = self._gammas
         stage = f"load on the servers of {self._pair.name}"
         cells, arms = self._session.cells, len(gammas)
@@ -93,7 +108,7 @@ class ServedPair:
         for visit in self._visits(gammas):
             if not self._has_work(visit):
                 continue
-            if self._session.leaves_out(BLOCKS):
+            if self._session.leaves_out(BLOCKS, self._until):
                 break
             async with visit as found:
                 for gamma, why in visit.lost.items():
@@ -108,22 +123,35 @@ class ServedPair:
 
     def _visits(self, gammas: Sequence[int]) -> Iterable[Visit]:
         """The visits of the pair's servers, in order."""
-        engine, precision = self._pair.engines[0], self._config.precision
+        precision = self._config.precision
+        if self._launch is None:
+            return [RunningServers(self._pair.engines, self._open_client)]
+        blocks = max(BLOCKS_A_VISIT, -(-precision.min_blocks // 2))
+        return launched_visits(self._launch, gammas, blocks=blocks, most=precision.max_blocks)
+
+    def _validation_visits(self, gammas: Sequence[int], blocks: int) -> Iterable[Visit]:
+        if self._launch is not None:
+            return launched_visits(self._launch, gammas, blocks=blocks // 2, most=blocks)
+        return [RunningServers([one for one in self._pair.engines if one.gamma in gammas], self._open_client)]
+
+    @property
+    def _launch(self) -> Launch | None:
+        """How the pair's server is started; None where its servers run."""
+        engine = self._pair.engines[0]
         if engine.launch is None:
-            return iter([RunningServers(self._pair.engines, self._open_client)])
-        launch = Launch(
+            return None
+        return Launch(
             engine=engine,
             folder=self._session.run.path / SERVERS / self._pair.name,
             streams=max(cell.batch_size for cell in self._session.cells),
             open_client=self._open_client,
         )
-        return launched_visits(launch, gammas, least=precision.min_blocks, most=precision.max_blocks)
 
     def _has_work(self, visit: Visit) -> bool:
         """Whether a visit has a block to take; a server is not started for none."""
         numbers = visit.blocks or range(self._config.precision.max_blocks)
         return any(
-            block not in self._blocks(cell, gamma) and (cell.id, arm_of(gamma)) not in self._failed
+            block not in self._blocks(cell, gamma) and not self._is_closed(cell, gamma)
             for cell in self._session.cells
             for gamma in visit.gammas
             for block in numbers
@@ -167,10 +195,15 @@ class ServedPair:
             return True
         return all(self._is_converged(cell, gamma) for gamma in gammas)
 
-    def _is_converged(self, cell: Cell, gamma: int) -> bool:
+    def _is_closed(self, cell: Cell, gamma: int) -> bool:
+        """Whether an arm takes no further block: it failed in this call, or the server cannot hold that many."""
         lines = self._blocks(cell, gamma).values()
-        if (cell.id, arm_of(gamma)) in self._failed or any(line.status != "ok" for line in lines):
+        return (cell.id, arm_of(gamma)) in self._failed or any(line.status != "ok" for line in lines)
+
+    def _is_converged(self, cell: Cell, gamma: int) -> bool:
+        if self._is_closed(cell, gamma):
             return True
+        lines = self._blocks(cell, gamma).values()
         samples = [sample for line in lines for sample in line.samples_s]
         precision = self._config.precision
         return bool(samples) and worst_half_width(samples, precision.confidence) <= precision.relative_ci
@@ -178,11 +211,10 @@ class ServedPair:
     async def _arm(self, arm: ServedArm, cell: Cell, block: int) -> bool:
         """Measure a block of an arm, where it is missing; False where there is no time for it."""
         name = arm_of(arm.gamma)
-        known = self._blocks(cell, arm.gamma)
-        if block in known or (cell.id, name) in self._failed or any(line.status != "ok" for line in known.values()):
+        if block in self._blocks(cell, arm.gamma) or self._is_closed(cell, arm.gamma):
             return True
         clock, sampling = self._session.deadline, self._samplings[cell.chain]
-        if self._session.leaves_out(BLOCKS, takes_s=self._pace.expected_s((cell.id, name))):
+        if self._session.leaves_out(BLOCKS, self._until, takes_s=self._pace.expected_s((cell.id, name))):
             return False
         self._session.mark.block(cell.id, name, block)
         try:
@@ -265,7 +297,7 @@ class ServedPair:
         """Record a block that could not be measured, and do not try the arm again in this call."""
         name = arm_of(gamma)
         self._failed[cell.id, name] = reason
-        self._session.outcome.failed |= status == "failed"
+        self._session.outcome.failed = True
         self._session.progress.say(f"pair {self._pair.name}, {name}, batch size {cell.batch_size}: {status}: {reason}")
         self._journal.append(
             {"axes": cell.axes, "arm": name, "block": block, "status": status, "reason": reason, "samples_s": []}

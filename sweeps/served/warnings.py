@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
 from specgauge.sweeps.store.schema import WarningRow
 from specgauge.sweeps.store.served import ServedRow
 from specgauge.sweeps.text_table import count
 
+MOST_LOST = 0.03
+"""Of the speed of the fastest that was run, what the recommended γ may lack."""
+_CELL = ("pair", "sampling", "draft_sampling", "acceptance_rule", "batch_size", "context")
 MOST_OFF = 0.05
 """Of the tokens a prompt was to have."""
 
@@ -37,6 +41,35 @@ def served_warnings(pair: str, rows: Iterable[ServedRow]) -> Iterator[WarningRow
             code="prompt_length",
             message=f"pair {pair}: prompts had {worst.prompt_tokens:.0f} tokens on average at {_at(worst)}",
             remedy="give prompts of one language and kind (workload.prompts): their words are equally long in tokens",
+        )
+
+
+def lost_warnings(
+    decisions: Iterable[Mapping[str, Any]], validation: Iterable[Mapping[str, Any]]
+) -> Iterator[WarningRow]:
+    """A warning where a recommended γ, or plain decoding in its place, was clearly slower than another that was run.
+
+    decisions: entries of recommendation.yaml; validation: rows of validation.csv.
+    """
+    rows = [row for row in validation if row["measured_in"] == "validation" and row["speedup_measured"] is not None]
+    lost = []
+    for entry in decisions:
+        own = {row["gamma"]: row["speedup_measured"] for row in rows if all(row[one] == entry[one] for one in _CELL)}
+        chosen = own.get(entry["gamma"]) if entry["gamma"] else 1.0
+        if chosen is None or not own:
+            continue
+        best, value = max([(0, 1.0), *own.items()], key=lambda one: one[1])
+        if chosen < (1 - MOST_LOST) * value:
+            lost.append((value / chosen, best, entry))
+    if lost:
+        gain, best, entry = max(lost, key=lambda one: one[0])
+        yield WarningRow(
+            code="recommended_lost",
+            message=f"pair {entry['pair']}, sampling {entry['sampling']}, batch size {entry['batch_size']}, context "
+            f"{entry['context']}: run on the server, γ = {best} was {100 * (gain - 1):.0f} % faster than γ = "
+            f"{entry['gamma'] or 0}, which is recommended ({count(len(lost), 'cell')})",
+            remedy="rely on neither yet: measure again with --fresh, larger precision.max_blocks and "
+            "validate.repetitions, and nothing else on the server",
         )
 
 

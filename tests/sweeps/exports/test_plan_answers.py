@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -66,6 +67,7 @@ def plan(tmp_path: Path) -> Callable[..., Path]:
     def written(**changes: Any) -> Path:
         path = tmp_path / "plan.json"
         path.write_text(json.dumps(document() | changes), encoding="utf-8")
+        os.utime(path, (1_767_312_000, 1_767_312_000))  # 2026-01-02
         return path
 
     return written
@@ -78,7 +80,7 @@ def test_the_schedule_is_that_of_the_plan(plan: Callable[..., Path]) -> None:
     assert found.points[0].by_gamma[2].tokens_per_round == 2.0
     assert found.points[0].label == "batch 2: γ 2, S 1.20 (1.05 to 1.35), 2.00 tokens a round"
     assert found.points[1].label == "batch 16: γ 0, do not speculate: why at 16"
-    assert found.origin == "predicted for 4 x h100-sxm (uncalibrated, data-sheet peaks)"
+    assert found.origin == "written 2026-01-02, predicted for 4 x h100-sxm (uncalibrated, data-sheet peaks)"
     assert (found.pair, found.draft) == ("llama-3.1-70b with llama-3.2-1b", DraftSource(kind="model"))
     assert found.warnings == ()
     assert found.reach == (

@@ -43,7 +43,7 @@ def launched(options: Sequence[str] = (), **sections: Any) -> Config:
 
 def visited(engine: dict[str, Any], gammas: Sequence[int]) -> list[tuple[str, tuple[int, ...], list[int]]]:
     launch = Launch(engine=EngineConfig.model_validate(engine), folder=Path("servers"), streams=4)
-    visits = launched_visits(launch, gammas, least=3, most=8)
+    visits = launched_visits(launch, gammas, blocks=3, most=8)
     return [(type(one).__name__, one.gammas, list(one.blocks or ())) for one in visits]
 
 
@@ -67,7 +67,7 @@ def test_a_vllm_takes_every_gamma_between_two_visits_of_a_plain_server() -> None
 def test_where_one_server_cannot_take_every_gamma_each_has_its_own() -> None:
     engine = EngineConfig.model_validate({"kind": "vllm", "target": "t", "method": "ngram", "launch": {}})
     found = []
-    for visit in launched_visits(Launch(engine=engine, folder=Path("x"), streams=1), [0, 2], least=3, most=3):
+    for visit in launched_visits(Launch(engine=engine, folder=Path("x"), streams=1), [0, 2], blocks=3, most=3):
         found.append(visit.gammas)
         if isinstance(visit, LiveServer):
             visit.refused = "another interface"

@@ -89,7 +89,7 @@ def test_a_gamma_without_a_server_is_told_and_the_others_are_measured(tmp_path: 
     ("fault", "words"),
     [
         ({"model": "other"}, None),
-        ({"gamma": 0}, "it does not speculate"),
+        ({"gamma": 0}, "expected a server that speculates"),
         ({"fails_every": 5}, "requests failed"),
         ({"crash_after": 12}, None),
         ({"api_key": "word"}, "401"),

@@ -1,0 +1,40 @@
+"""What `check` says of servers: addresses, or the commands that would be started, and the time."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from specgauge.sweeps.describe import describe
+from tests.sweeps.served.simulated import served_config
+
+LAUNCHED: dict[str, dict[str, Any]] = {
+    "vllm": {
+        "kind": "vllm",
+        "target": "org/big",
+        "draft": "org/small",
+        "launch": {"options": ["--max-model-len", "64"]},
+    },
+    "sglang": {"kind": "sglang", "target": "org/big", "draft": "org/head", "method": "eagle3", "launch": {}},
+    "llama": {"kind": "llama_cpp", "target": "big.gguf", "method": "ngram", "launch": {}},
+    "own": {"launch": {"command": "serve --port {port} --drafts {gamma}"}},
+}
+
+
+def test_what_it_says(snapshot: Callable[[str, str], None]) -> None:
+    pairs = [{"name": name, "engine": engine} for name, engine in LAUNCHED.items()]
+    grid = {"batch_size": [1, 8], "context": 512, "gamma": [2, 4]}
+    texts = [
+        describe(served_config((0, 1, 3), precision={})),
+        describe(served_config(pairs=pairs, grid=grid, precision={"max_seconds": None})),
+    ]
+    snapshot("describe_served", "\n---\n".join(texts) + "\n")
+
+
+def test_a_command_without_gamma_is_refused() -> None:
+    config = served_config(
+        pairs=[{"name": "a", "engine": {"launch": {"command": "serve --port {port}"}}}],
+        grid={"batch_size": 1, "context": 64, "gamma": [2]},
+    )
+    with pytest.raises(ValueError, match=r"launch\.command"):
+        describe(config)
