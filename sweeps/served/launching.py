@@ -174,6 +174,7 @@ class LiveServer(_Started):
         own = launch.engine.launch
         assert launch.served is not None
         assert own is not None
+        live: LiveGamma | None = None
         try:
             live = LiveGamma(launch.folder / "live")
             largest = [gamma for gamma in self.gammas if gamma]
@@ -186,7 +187,7 @@ class LiveServer(_Started):
                 raise RuntimeError(f"vLLM {live.engine.version} drafts the largest γ whatever is set")
         except (ValueError, RuntimeError, OSError) as error:
             await self._stack.aclose()
-            self.refused = str(error)
+            self.refused = (live and live.refusal) or str(error)  # the log's last lines do not have the cause
             return {}
         except BaseException:
             await self._stack.aclose()

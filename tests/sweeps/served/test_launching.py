@@ -1,5 +1,6 @@
 """Servers that are started for each γ: their order, their logs, and what one that does not start or dies costs."""
 
+import asyncio
 import json
 import os
 import shlex
@@ -72,6 +73,27 @@ def test_where_one_server_cannot_take_every_gamma_each_has_its_own() -> None:
         if isinstance(visit, LiveServer):
             visit.refused = "another interface"
     assert found == [(0, 2), (0,), (2,)]
+
+
+REFUSES = """
+import os, pathlib, sys
+pathlib.Path(os.environ["SPECGAUGE_GAMMA_DIR"], "steps.jsonl").write_text('{"error": "vLLM 0.1 has no schedule"}\\n')
+sys.exit("RuntimeError: see the root cause above")
+"""
+
+
+def test_why_an_engine_refuses_is_told_by_its_scheduler(tmp_path: Path) -> None:
+    (tmp_path / "engine.py").write_text(REFUSES, encoding="utf-8")
+    launch = {"command": [sys.executable, str(tmp_path / "engine.py"), "{port}", "{speculative}"], "stop_seconds": 5}
+    engine = EngineConfig.model_validate({"kind": "vllm", "target": "t", "draft": "d", "launch": launch})
+    visit = LiveServer(Launch(engine=engine, folder=tmp_path, streams=1), [2], range(1))
+
+    async def enter() -> None:
+        async with visit as arms:
+            assert not arms
+
+    asyncio.run(enter())
+    assert visit.refused == "vLLM 0.1 has no schedule"
 
 
 def test_a_run_starts_a_server_for_each_gamma_and_keeps_their_logs(tmp_path: Path) -> None:
