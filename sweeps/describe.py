@@ -23,7 +23,7 @@ from specgauge.sweeps.model_sizes import ModelSize, PairSizes, has_gpu, model_fo
 from specgauge.sweeps.plan import Cell, chains, decoded_tokens, plan_cells, planned_pairs
 from specgauge.sweeps.run.progress import duration_text, size_text
 from specgauge.sweeps.served.describe import describe_served
-from specgauge.sweeps.text_table import count, text_table
+from specgauge.sweeps.text_table import count, span_text, text_table
 
 if TYPE_CHECKING:
     from specgauge.bench.notes import Note
@@ -100,12 +100,13 @@ def _arm_lines(config: Config) -> list[str]:
     kinds: dict[bool, list[str]] = {}
     for pair in planned_pairs(config):
         kinds.setdefault(pair.drafts_with_model, []).append(pair.name)
+    blocks = span_text([precision.min_blocks, precision.max_blocks], "{:g}")
     return [
         *(
             f"arms of each cell{f' of {_listed(names)}' if len(kinds) > 1 else ''}: {_arms_text(config, with_model)}"
             for with_model, names in kinds.items()
         ),
-        f"  {precision.min_blocks} to {precision.max_blocks} blocks of {count(precision.block_samples, 'sample')}, "
+        f"  {blocks} blocks of {count(precision.block_samples, 'sample')}, "
         f"until ±{precision.relative_ci:.3g} of the {'best S' if config.grid.is_searched else 'median'} at "
         f"{precision.confidence:g}{seconds}",
         *_search_lines(config),

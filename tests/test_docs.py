@@ -24,9 +24,9 @@ from pydantic import BaseModel
 import specgauge
 from specgauge.bench.end_to_end import benchmark
 from specgauge.cli.main import COMMANDS
+from specgauge.configs.engines import EngineConfig, LaunchConfig
 from specgauge.configs.errors import field_words
 from specgauge.configs.loader import json_schema, load_config, shipped_text
-from specgauge.configs.engines import EngineConfig, LaunchConfig
 from specgauge.configs.pairs import LayersDraft, ModelConfig, NgramConfig, PairConfig
 from specgauge.configs.schema import (
     AcceptanceConfig,

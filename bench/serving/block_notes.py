@@ -12,6 +12,8 @@ from specgauge.bench.serving.closed_loop import LoadBlock
 
 BOTTLENECK = 0.8
 """Of a processor that the client used: beyond it chunks wait for the client."""
+MOST_STALLED = 0.01
+"""Of the time of a block."""
 SAME_OMEGA = 0.03
 SAME_TOKENS = 0.01
 FEW_TOGETHER = 0.1
@@ -35,6 +37,13 @@ def notes_of(block: LoadBlock) -> Iterator[Note]:
             code="client_bound",
             message=f"{where}: the client used {block.client_share:.0%} of a processor: chunks waited for it",
             remedy="measure from a machine or with processors of its own, or fewer streams",
+        )
+    stalled = sum(until - start for start, until in block.stalls)
+    if stalled > MOST_STALLED * (block.ended_s - block.started_s):
+        yield Note(
+            code="client_stalled",
+            message=f"{where}: the client was stopped for {stalled:.1f} of {block.ended_s - block.started_s:.1f} s",
+            remedy="look what else ran on its machine then; measure from one that is idle",
         )
     yield from _of_chunks(block, where)
     yield from _of_counters(block, where)
@@ -94,12 +103,6 @@ def _of_counters(block: LoadBlock, where: str) -> Iterator[Note]:
             code="nothing_accepted",
             message=f"{where}: the server accepted none of its drafts",
             remedy="look whether both have the same tokenizer and chat template; try a draft made for this target",
-        )
-    if counts.preemptions:
-        yield Note(
-            code="preempted",
-            message=f"{where}: the server put {counts.preemptions} requests back for want of cache",
-            remedy="give its cache more memory, or measure fewer streams or shorter texts",
         )
     told = sum(stream.tokens or 0 for stream in block.done) - sum(bool(stream.chunk_s) for stream in block.done)
     if not block.failed and abs(counts.tokens - told) > SAME_TOKENS * told:

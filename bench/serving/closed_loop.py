@@ -15,10 +15,12 @@ from __future__ import annotations
 
 import asyncio
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
+from operator import itemgetter
 from statistics import median
 from typing import Any
 
@@ -28,13 +30,15 @@ from specgauge.bench.serving.streams import OpenAIClient, Prompt, Stream
 MOST_FAILED = 0.01
 """Of the requests of a block, or it is void."""
 MOST_TOGETHER = 0.5
-"""Of a block's chunks read together with another, or the time between them is not known."""
+"""Of a block's chunks that came at once after another, or the time between them is not known."""
 MOST_JOINED = 0.01
 """Of a block's chunks with more tokens than a round has, or chunks are no rounds."""
 SHORT = "Say hello."
 POLL_S = 0.5
 FEWEST_POLLS = 4
 """From which the most that was running is known."""
+WATCH_S, STALL_S = 0.05, 0.1
+"""How often the client looks whether it runs, and the delay that is a stall."""
 SETTLING_S = 0.05
 SCRAPES = 40
 """At most, until counters stand still and have every token that was sent."""
@@ -64,6 +68,8 @@ class LoadBlock:
     ended_s: float
     client_share: float
     """Processor time of the client's thread over the time of the block: at 1 the client is the bottleneck."""
+    stalls: tuple[Span, ...] = ()
+    """When the client was stopped, by the system or by itself: no time between chunks is known there."""
     void: str | None = None
     """Why the block counts for nothing."""
 
@@ -129,28 +135,29 @@ class LoadBlock:
         """Ω as the chunks tell it."""
         return self._tokens_per_chunk if self.is_by_round else None
 
-    @property
+    @cached_property
     def t_round_s(self) -> float | None:
         """T_round(B, γ), or T_decode(B) at γ = 0."""
         spans = self.full
         if not spans or not self.is_by_round:
             return None
-        means = [found for stream in self.done if (found := _mean_gap(stream, spans))]
+        means = [found for stream in self.done if (found := _mean_gap(stream, spans, self.stalls))]
         return weighted_median(means) if means else None
 
-    @property
+    @cached_property
     def tokens_per_s(self) -> float | None:
         """Tokens a second of all B streams together, prefills included.
 
         The time begins as the first stream is followed by another and ends as the first one is not: at both ends one
         stream ended early, so its luck cancels. The first wave is left out, whose prefills are one. Four requests a
-        stream keep the error under 1 %, two under 3 %. With one a stream: B times tokens over the time of the streams.
+        stream keep the error under 1 %, two under 3 %. With less than a second wave, as where the time was up, that
+        time is too short: B times tokens over the time of the streams.
         """
         own = self.done
         if not own or any(stream.tokens is None for stream in own):
             return None
         later = [stream.sent_s for stream in self.streams if stream.prompt >= self.batch_size]
-        if not later:
+        if len(later) < self.batch_size:
             spent = sum(stream.ended_s for stream in own)
             return self.batch_size * sum(stream.tokens or 0 for stream in own) / spent if spent else None
         start, end = min(later), self.stopped_s
@@ -203,6 +210,8 @@ class LoadBlock:
             return f"at most {max(running):g} requests were running"
         if any((found.cache_share or 0) >= 1 for found in self.steady_gauges):
             return "its cache was full"
+        if self.counts is not None and self.counts.preemptions:
+            return f"it put {self.counts.preemptions} requests back for want of cache"
         return None if self.full else "there was no time at which all of them were decoding"
 
 
@@ -214,17 +223,16 @@ def _tokens_in(stream: Stream, start: float, end: float) -> float:
     return sum(own or 0 for own, is_in in zip(stream.chunk_tokens, inside, strict=True) if is_in)
 
 
-def _mean_gap(stream: Stream, spans: Sequence[Span]) -> tuple[float, int] | None:
-    """Seconds a chunk over the gaps whose middle lies in a span, and how many; chunks read together share a gap."""
+def _mean_gap(stream: Stream, spans: Sequence[Span], stalls: Sequence[Span]) -> tuple[float, int] | None:
+    """Seconds a chunk over the gaps whose middle lies in a span, and how many; chunks that came at once share one."""
     seconds, chunks = 0.0, 0
-    arrivals: dict[float, int] = {}
-    for at in stream.chunk_s:
-        arrivals[at] = arrivals.get(at, 0) + 1
-    for earlier, later in pairwise(arrivals):
-        middle = stream.sent_s + (earlier + later) / 2
-        if any(start <= middle <= end for start, end in spans):
-            seconds += later - earlier
-            chunks += arrivals[later]
+    for (earlier, _), (later, came) in pairwise(stream.arrivals):
+        begin, end = stream.sent_s + earlier, stream.sent_s + later
+        index = bisect_right(spans, (begin + end) / 2, key=itemgetter(0)) - 1
+        is_full = index >= 0 and (begin + end) / 2 <= spans[index][1]
+        if is_full and not any(start < end and begin < until for start, until in stalls):
+            seconds += end - begin
+            chunks += came
     return (seconds / chunks, chunks) if chunks else None
 
 
@@ -268,11 +276,10 @@ async def run_block(
     """
     if len(prompts) < batch_size:
         raise ValueError(f"a block: expected at least {batch_size} prompts, one a stream, got {len(prompts)}")
-    least = 0.0
+    sent, first = 0, await client.metrics()
     if client.options is None:
-        least = read_generated(await client.metrics() or "")
-        least += (await client.probe(_short(prompts[0]))).tokens or 0
-    before = await _settled(client, least)
+        sent = (await client.probe(_short(prompts[0]))).tokens or 0
+    before = await _settled(client, first, sent)
     clock = asyncio.get_running_loop().time
     load = _Load(
         client=client,
@@ -287,7 +294,7 @@ async def run_block(
     void, after = load.void, None
     if before is not None:
         try:
-            after = await _settled(client, read_generated(before) + sum(stream.tokens or 0 for stream in load.streams))
+            after = await _settled(client, before, sum(stream.tokens or 0 for stream in load.streams))
         except ValueError as error:  # the server is gone: what was seen of it is kept
             void = void or str(error)
     block = LoadBlock(
@@ -296,6 +303,7 @@ async def run_block(
         max_new_tokens=max_new_tokens,
         streams=tuple(load.streams),
         gauges=tuple(load.gauges),
+        stalls=tuple(load.stalls),
         metrics_url=client.metrics_url,
         before=before,
         after=after,
@@ -322,15 +330,17 @@ def _short(prompt: Prompt) -> Prompt:
     return [prompt[0]] if isinstance(prompt[0], int) else [{"role": "user", "content": SHORT}]
 
 
-async def _settled(client: OpenAIClient, least: float = 0.0) -> str | None:
-    """The server's metrics once they count no more tokens, and `least`: engines write them after tokens are sent."""
-    text, generated = await client.metrics(), -1.0
+async def _settled(client: OpenAIClient, earlier: str | None, sent: int) -> str | None:
+    """The server's metrics once they stand still with the tokens sent since an earlier scrape, which they follow."""
+    if earlier is None or (least := read_generated(earlier)) is None:
+        return await client.metrics()
+    generated, text = -1.0, await client.metrics()
     for _ in range(SCRAPES):
-        if text is None or least <= read_generated(text) == generated:
+        now = read_generated(text or "")
+        if now is None or least + sent <= now == generated:
             break
-        generated = read_generated(text)
         await asyncio.sleep(SETTLING_S)
-        text = await client.metrics()
+        generated, text = now, await client.metrics()
     return text
 
 
@@ -348,6 +358,7 @@ class _Load:
     ) -> None:
         self.streams: list[Stream] = []
         self.gauges: list[tuple[float, Gauges]] = []
+        self.stalls: list[Span] = []
         self.stopped_s: float | None = None
         self.void: str | None = None
         self._client, self._prompts, self._request, self._until_s, self._told = client, prompts, request, until_s, told
@@ -357,14 +368,16 @@ class _Load:
         self._clock = asyncio.get_running_loop().time
 
     async def run(self, batch_size: int, poll_s: float | None) -> None:
-        poller = None if poll_s is None else asyncio.create_task(self._poll(poll_s))
+        watching = [asyncio.create_task(self._watch())]
+        if poll_s is not None:
+            watching.append(asyncio.create_task(self._poll(poll_s)))
         try:
             async with asyncio.TaskGroup() as slots:
                 self._slots = [slots.create_task(self._slot()) for _ in range(batch_size)]
         finally:
-            if poller is not None:
-                poller.cancel()
-                await asyncio.gather(poller, return_exceptions=True)
+            for one in watching:
+                one.cancel()
+            await asyncio.gather(*watching, return_exceptions=True)
 
     async def _slot(self) -> None:
         while self._may_begin():
@@ -389,6 +402,14 @@ class _Load:
     def _may_begin(self) -> bool:
         is_late = self._until_s is not None and self._clock() >= self._until_s
         return self.void is None and self._next < len(self._prompts) and not is_late
+
+    async def _watch(self) -> None:
+        """See when nothing ran here."""
+        while True:
+            began = self._clock()
+            await asyncio.sleep(WATCH_S)
+            if (now := self._clock()) - began > WATCH_S + STALL_S:
+                self.stalls.append((began + WATCH_S, now))
 
     async def _poll(self, poll_s: float) -> None:
         while True:

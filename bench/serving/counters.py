@@ -58,9 +58,10 @@ def read_gauges(text: str) -> Gauges:
     return Gauges(**sums, cache_share=max(shares, default=None))
 
 
-def read_generated(text: str) -> float:
-    """Tokens that a server has generated so far; 0 where it does not tell."""
-    return sum(_number(one) for one in _GENERATED_LINE.findall(text))
+def read_generated(text: str) -> float | None:
+    """Tokens that a server has generated so far; None where it is of no engine that is known."""
+    found = _GENERATED_LINE.findall(text)
+    return sum(_number(one) for one in found) if found else None
 
 
 def _number(text: str) -> float:
@@ -118,11 +119,16 @@ def count(before: str, after: str, *, where: str = "metrics", first_tokens: int 
         return None
     between = Between(before=first, after=last)
     if engine == "vllm":
-        return _vllm(between)
+        return vllm_counts(between)
     return _sglang(between) if engine == "sglang" else _llama_cpp(between, first_tokens)
 
 
-def _vllm(between: Between) -> EngineCounts:
+def vllm_counts(between: Between) -> EngineCounts:
+    """What vLLM counted between two scrapes.
+
+    Raises:
+        ValueError: without the counter of rounds, or a counter that fell: the server restarted in between.
+    """
     latency = next((name for name in _LATENCIES if between.has(f"{name}_count")), None)
     if latency is None:
         raise ValueError(f"{between.after.where}: expected {_LATENCIES[0]}, it is missing: another release of vLLM?")

@@ -29,7 +29,6 @@ class Chunks:
 
     seconds: list[float] = field(default_factory=list)
     tokens: list[int | None] = field(default_factory=list)
-    together: int = 0
     usage: Mapping[str, Any] = field(default_factory=dict)
     finish_reason: str | None = None
     speculative: Mapping[str, Any] | None = None
@@ -43,11 +42,9 @@ class Chunks:
     def read(self, part: bytes, now: float) -> None:
         """Take what arrived at `now`, in seconds since the request."""
         *lines, self._rest = (self._rest + part).split(b"\n")
-        before = len(self.seconds)
         for line in lines:
             if line.startswith(b"data:"):
                 self._event(line[5:].strip(), now)
-        self.together += max(0, len(self.seconds) - before - 1)
 
     def _event(self, data: bytes, now: float) -> None:
         if data == b"[DONE]":
@@ -109,7 +106,6 @@ class Chunks:
             "tokens": told if told is not None else seen,
             "chunk_s": tuple(self.seconds),
             "chunk_tokens": tuple(self.tokens),
-            "together": self.together,
             "finish_reason": self.finish_reason,
             "cached_tokens": (self.usage.get("prompt_tokens_details") or {}).get("cached_tokens"),
             "speculative": self.speculative,

@@ -23,7 +23,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from specgauge.bench.serving.presets import Command, Served, filled, preset, vllm_config
+from specgauge.bench.serving.presets import SPECULATIVE, Command, Served, filled, preset, vllm_config
 
 FORMAT = 1
 MODULES = Path(__file__).parent / "vllm_gamma"
@@ -173,9 +173,13 @@ class LiveGamma:
         """One server for all these γ and for 0: the preset of vLLM, or a user's command with {speculative} in it.
 
         Raises:
-            ValueError: another engine than vLLM; no γ above 0; as `filled`.
+            ValueError: another engine than vLLM; no γ above 0; a command without {speculative}; as `filled`.
         """
         live = for_all(served, gammas)
+        if command is not None and not any(SPECULATIVE in word for word in command):
+            raise ValueError(
+                f"launch.live: expected {SPECULATIVE} in launch.command, which starts it for every γ, got none"
+            )
         largest = max(gammas)
         if command is None:
             made = preset(live, gamma=largest, port=port, folder=self.folder)

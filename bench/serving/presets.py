@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 HOST = "127.0.0.1"
+SPECULATIVE = "{speculative}"
+"""In a user's command: what `filled` puts there."""
 _WITHOUT_MODEL = {"ngram", "mtp"}
 """Methods that need no draft model."""
 METHODS = {
@@ -26,6 +28,8 @@ METHODS = {
     "tensorrt_llm": ("draft_model", "ngram", "eagle3"),
 }
 """How each kind of engine can draft, where its words for it are known here."""
+FORCES = ("vllm", "llama_cpp")
+"""Kinds of engine that accept drafts at a rate they are given; vLLM on a CPU refuses that at the first request."""
 _SGLANG = {"draft_model": "STANDALONE", "ngram": "NGRAM", "eagle": "EAGLE", "eagle3": "EAGLE3", "mtp": "NEXTN"}
 _TENSORRT_LLM = {"draft_model": "Draft_Target", "ngram": "NGram", "eagle3": "Eagle3"}
 
@@ -36,7 +40,8 @@ class Served:
 
     ``longest`` and ``shortest`` are the tokens that prompt lookup (``ngram``) matches; ``slots`` the requests that the
     server must hold at once, where it has to be told (llama.cpp); ``schedule`` ranges [first, last, γ] of batch sizes,
-    which vLLM follows; ``options`` words added to the command.
+    which vLLM follows; ``alpha`` accepts each draft with that probability, whatever the models say, where the engine
+    can (`FORCES`); ``options`` are words added to the command.
     """
 
     kind: str
@@ -47,10 +52,11 @@ class Served:
     shortest: int = 1
     slots: int = 1
     schedule: tuple[tuple[int, int, int], ...] = ()
+    alpha: float | None = None
     options: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """ValueError for a kind that has no preset, a method it has no words for, or no draft model."""
+        """ValueError for a kind that has no preset, what it has no words for, or no draft model."""
         methods = METHODS.get(self.kind)
         if methods is None:
             raise ValueError(f"engine.kind: expected one of {', '.join(METHODS)}, got {self.kind!r}")
@@ -61,6 +67,19 @@ class Served:
             )
         if self.draft is None and self.method not in _WITHOUT_MODEL:
             raise ValueError(f"engine.draft: expected the draft model, since method is {self.method}, got null")
+        if self.alpha is not None:
+            if self.kind not in FORCES:
+                raise ValueError(
+                    f"validate.acceptance: expected an engine that can be made to accept drafts "
+                    f"({', '.join(FORCES)}), got {self.kind}"
+                )
+            if not 0 <= self.alpha <= 1:
+                raise ValueError(f"validate.acceptance: expected 0 to 1, got {self.alpha:g}")
+
+    def rates(self, gamma: int) -> list[float]:
+        """α, α², …: how often at least 1, 2, … γ drafts are accepted."""
+        assert self.alpha is not None
+        return [round(self.alpha**position, 6) for position in range(1, gamma + 1)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +110,7 @@ def preset(served: Served, *, gamma: int, port: int, folder: Path) -> Command:
     """
     words, files = speculation(served, gamma, folder)
     start = {
-        "vllm": ["vllm", "serve", served.target, "--host", HOST, "--port", str(port), *VLLM_METRICS],
+        "vllm": ["vllm", "serve", served.target, "--host", HOST, "--port", str(port)],
         "sglang": [
             *("python3", "-m", "sglang.launch_server", "--model-path", served.target),
             *("--host", HOST, "--port", str(port), "--enable-metrics"),
@@ -106,7 +125,7 @@ def preset(served: Served, *, gamma: int, port: int, folder: Path) -> Command:
 
 
 VLLM_METRICS = ("--enable-per-request-metrics", "--per-request-spec-decode-metrics", "detailed")
-"""vLLM then tells with each answer how many drafts every round of it had and accepted."""
+"""vLLM then tells with each answer how many drafts every round of it had and accepted; a plain server refuses that."""
 
 
 def speculation(served: Served, gamma: int, folder: Path) -> tuple[tuple[str, ...], dict[Path, str]]:
@@ -121,7 +140,7 @@ def speculation(served: Served, gamma: int, folder: Path) -> tuple[tuple[str, ..
         return (), {}
     match served.kind:
         case "vllm":
-            return ("--speculative-config", json.dumps(vllm_config(served, gamma))), {}
+            return (*VLLM_METRICS, "--speculative-config", json.dumps(vllm_config(served, gamma))), {}
         case "sglang":
             return _sglang(served, gamma), {}
         case "llama_cpp":
@@ -139,6 +158,8 @@ def vllm_config(served: Served, gamma: int) -> dict[str, Any]:
     if served.draft is not None and served.method != "ngram":
         found["model"] = served.draft
     found["num_speculative_tokens"] = gamma
+    if served.alpha is not None:
+        found |= {"rejection_sample_method": "synthetic", "synthetic_acceptance_rates": served.rates(gamma)}
     if served.schedule:
         found["num_speculative_tokens_per_batch_size"] = [list(step) for step in served.schedule]
     return found
@@ -156,11 +177,14 @@ def _sglang(served: Served, gamma: int) -> tuple[str, ...]:
 
 
 def _llama_cpp(served: Served, gamma: int) -> tuple[str, ...]:
+    forced: tuple[str, ...] = ()
+    if served.alpha is not None:
+        forced = ("--spec-synth-rates", ",".join(f"{rate:g}" for rate in served.rates(gamma)))
     if served.method == "ngram":
         sizes = ("--spec-ngram-simple-size-n", str(served.longest), "--spec-ngram-simple-size-m", str(gamma))
-        return "--spec-type", "ngram-simple", *sizes
+        return "--spec-type", "ngram-simple", *sizes, *forced
     bounds = ("--spec-draft-n-max", str(gamma), "--spec-draft-n-min", "0", "--spec-draft-p-min", "0")
-    return "--spec-draft-model", served.draft or "", *bounds
+    return "--spec-draft-model", served.draft or "", *bounds, *forced
 
 
 def _tensorrt_llm(served: Served, gamma: int) -> str:
@@ -172,7 +196,6 @@ def _tensorrt_llm(served: Served, gamma: int) -> str:
     return "\n".join(lines) + "\n"
 
 
-SPECULATIVE = "{speculative}"
 _OPTIONS = {
     "vllm": ("--speculative-config", "--speculative_config", "-sc"),
     "tensorrt_llm": ("--extra_llm_api_options", "--extra-llm-api-options", "--config"),
@@ -219,11 +242,12 @@ def _for_command(served: Served | None, gamma: int, folder: Path) -> tuple[tuple
 def _put(words: list[str], word: str, found: tuple[str, ...], options: tuple[str, ...]) -> None:
     """Add what {speculative} in a word stands for, without the option that the command has already."""
     if word == SPECULATIVE and words and words[-1] in options:
-        words[-1:] = [words[-1], *found[1:]] if found else []
+        option = words.pop()
+        words += [*found[:-2], option, found[-1]] if found else []
     elif word == SPECULATIVE:
         words += found
     elif word.removesuffix(f"={SPECULATIVE}") in options:
-        words += [word.replace(SPECULATIVE, found[1])] if found else []
+        words += [*found[:-2], word.replace(SPECULATIVE, found[-1])] if found else []
     else:
         allowed = f" or {options[0]}={SPECULATIVE}" if options else ""
         raise ValueError(f"launch.command: expected {SPECULATIVE} as a word of its own{allowed}, got {word!r}")

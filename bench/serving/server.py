@@ -29,6 +29,8 @@ from specgauge.bench.serving import guard
 HOST = "127.0.0.1"
 READY_S = 900.0
 STOP_S = 30.0
+GUARD_S = 10.0
+"""That the guard has after the time it gives the server."""
 _ASKED = ("/health", "/v1/models")
 _ANSWERS = (200, 401, 403)
 """Statuses of a server that is ready; the last ones want a key."""
@@ -101,7 +103,7 @@ class LaunchedServer:
         code = None if self._guard is None else self._guard.poll()
         if code is None:
             return None
-        how = f"signal {code - 128}" if code > 128 else f"exit code {code}"
+        how = f"exit code {code}" if 0 <= code <= 128 else f"signal {-code if code < 0 else code - 128}"
         return f"{self._name}: the server ended with {how}; {self._last_lines()}"
 
     def stop(self) -> None:
@@ -112,17 +114,22 @@ class LaunchedServer:
         with suppress(OSError):
             own.stdin.close()
         try:
-            own.wait(self._stop_seconds + 10)
-        except BaseException as error:  # an interruption too: a second Ctrl-C does not wait
-            if self._pid is not None:
-                with suppress(OSError):
-                    os.killpg(self._pid, signal.SIGKILL)
-            if isinstance(error, subprocess.TimeoutExpired):
-                own.kill()
-                own.wait()
-            else:
-                own.wait(10)
-                raise
+            own.wait(self._stop_seconds + GUARD_S)
+        except subprocess.TimeoutExpired:
+            own.kill()
+            own.wait()
+        except BaseException:  # a second Ctrl-C does not wait
+            own.kill()
+            own.wait()
+            self._kill()
+            raise
+        if own.returncode < 0:  # nobody else ends what it guarded
+            self._kill()
+
+    def _kill(self) -> None:
+        if self._pid is not None:
+            with suppress(OSError):
+                os.killpg(self._pid, signal.SIGKILL)
 
     @property
     def _name(self) -> str:

@@ -14,8 +14,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from itertools import pairwise
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -29,9 +32,16 @@ Prompt = str | Sequence[int] | Sequence[Mapping[str, Any]]
 """Text or token ids, which are completed, or chat messages."""
 
 CONNECT_S = 10.0
+KEEP_S = 2.0
+"""That an idle connection is kept: less than servers do, which close it while a request is on its way."""
 REFUSED = (400, 422)
 """Statuses of a server that does not take a field."""
 UNAUTHORIZED = (401, 403)
+MISSING = (404, 405, 501)
+AT_ONCE = 0.1
+"""Of a usual gap: what follows sooner had waited."""
+USUAL = 0.75
+"""The share of a stream's gaps that are no longer than a usual one."""
 _LONGEST_TOLD = 200
 _OPTIONS = ("timings_per_token", "min_tokens", "ignore_eos", "return_token_ids", "continuous_usage_stats", "usage")
 """Fields that not every server takes, in the order in which they are left out where it refuses them together."""
@@ -52,8 +62,6 @@ class Stream:
     they are from where it tells (llama.cpp's timings)."""
     chunk_tokens: tuple[int | None, ...] = ()
     """Tokens of each; None where the server does not tell."""
-    together: int = 0
-    """Chunks that were read with an earlier one: their own time is not known."""
     ended_s: float = 0.0
     """Seconds since `sent_s` of its end."""
     finish_reason: str | None = None
@@ -63,6 +71,27 @@ class Stream:
     """The server's own speculative metrics of this request."""
     error: str | None = None
     status: int | None = None
+
+    @cached_property
+    def arrivals(self) -> tuple[tuple[float, int], ...]:
+        """When chunks came, and how many with each other: those that followed at once had waited, in a proxy or for
+        the client, and when they were sent is not known; the last of them waited least."""
+        gaps = sorted(later - earlier for earlier, later in pairwise(self.chunk_s))
+        if not gaps:
+            return tuple((at, 1) for at in self.chunk_s)
+        at_once = AT_ONCE * gaps[int(USUAL * (len(gaps) - 1))]
+        found = [(self.chunk_s[0], 1)]
+        for earlier, later in pairwise(self.chunk_s):
+            if later - earlier <= at_once:
+                found[-1] = (later, found[-1][1] + 1)
+            else:
+                found.append((later, 1))
+        return tuple(found)
+
+    @property
+    def together(self) -> int:
+        """Chunks that came at once after another."""
+        return len(self.chunk_s) - len(self.arrivals)
 
     @property
     def seen_tokens(self) -> int | None:
@@ -120,6 +149,7 @@ class OpenAIClient:
         self.base_url = str(base.copy_with(path="/v1") if base.path == "/" else base).rstrip("/")
         self._metrics = _url(metrics_url, "metrics_url") if metrics_url else base.copy_with(path="/metrics")
         self.metrics_url = str(self._metrics)
+        self._is_metrics_given = metrics_url is not None
         self.model = model
         self.timeout_s = timeout_s
         self.options: frozenset[str] | None = None
@@ -128,14 +158,19 @@ class OpenAIClient:
         self._key_env, self._key = api_key_env, _key(api_key_env)
         headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
         self._is_same_origin = (self._metrics.scheme, self._metrics.netloc) == (base.scheme, base.netloc)
-        self._http = httpx.AsyncClient(
+        has_tls = "https" in (base.scheme, self._metrics.scheme)
+        self._new: Callable[[], httpx.AsyncClient] = partial(
+            httpx.AsyncClient,
             headers={**headers, "Accept-Encoding": "identity"},
             timeout=httpx.Timeout(None, connect=min(CONNECT_S, timeout_s)),
-            limits=httpx.Limits(max_connections=None, max_keepalive_connections=None),
+            limits=httpx.Limits(keepalive_expiry=KEEP_S),
             trust_env=False,
             follow_redirects=False,
             transport=transport,
+            verify=httpx.create_ssl_context() if has_tls else False,
         )
+        # a connection each: a shared pool looks at all its connections for each request, with hundreds too long
+        self._idle: list[httpx.AsyncClient] = []
         self._errors: tuple[type[Exception], ...] = (httpx.HTTPError, httpx.InvalidURL, TimeoutError, OSError)
 
     async def __aenter__(self) -> Self:
@@ -146,7 +181,17 @@ class OpenAIClient:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Close its connections."""
-        await self._http.aclose()
+        for one in self._idle:
+            await one.aclose()
+
+    @asynccontextmanager
+    async def _connection(self) -> AsyncIterator[httpx.AsyncClient]:
+        """A connection that nobody uses now."""
+        one = self._idle.pop() if self._idle else self._new()
+        try:
+            yield one
+        finally:
+            self._idle.append(one)
 
     async def models(self) -> tuple[str, ...]:
         """Names of the models it serves.
@@ -176,12 +221,13 @@ class OpenAIClient:
         return self.model
 
     async def metrics(self) -> str | None:
-        """The text at its metrics; None where it has none there (404), or other than text.
+        """The text at its metrics; None where it has none there, or other than text.
 
         Raises:
-            ValueError: it cannot be reached, or refuses.
+            ValueError: it cannot be reached, or refuses what was given as `metrics_url`.
         """
-        text = await self._get(self.metrics_url, has_key=self._is_same_origin, missing_is_none=True)
+        none = MISSING if self._is_metrics_given else range(400, 600)
+        text = await self._get(self.metrics_url, has_key=self._is_same_origin, none=none)
         return text if text is not None and "\0" not in text and not text.lstrip().startswith(("<", "{")) else None
 
     async def probe(self, prompt: Prompt, *, max_new_tokens: int = 2) -> Stream:
@@ -226,7 +272,7 @@ class OpenAIClient:
         sent = looked = clock()
         try:
             async with asyncio.timeout(self.timeout_s) as limit:
-                async with self._http.stream("POST", url, json=body) as response:
+                async with self._connection() as http, http.stream("POST", url, json=body) as response:
                     status = response.status_code
                     if status != 200:
                         chunks.error = self._refusal(url, status, (await response.aread()).decode(errors="replace"))
@@ -269,17 +315,17 @@ class OpenAIClient:
         body["messages" if is_chat else "prompt"] = prompt if isinstance(prompt, str) else [*prompt]
         return ("/chat/completions" if is_chat else "/completions"), {**body, **extra}
 
-    async def _get(self, url: str, *, has_key: bool = True, missing_is_none: bool = False) -> Any:
-        """The text at a URL; None where it is missing and may be."""
-        request = self._http.build_request("GET", url)
-        if not has_key:
-            request.headers.pop("Authorization", None)
+    async def _get(self, url: str, *, has_key: bool = True, none: Collection[int] = ()) -> Any:
+        """The text at a URL; None at some statuses."""
         try:
-            async with asyncio.timeout(min(self.timeout_s, CONNECT_S * 3)):
-                response = await self._http.send(request)
+            async with asyncio.timeout(min(self.timeout_s, CONNECT_S * 3)), self._connection() as http:
+                request = http.build_request("GET", url)
+                if not has_key:
+                    request.headers.pop("Authorization", None)
+                response = await http.send(request)
         except self._errors as error:
             raise ValueError(f"{url}: {self._told(error)}") from None  # its request holds the key
-        if missing_is_none and response.status_code in (404, 405, 501):
+        if response.status_code in none:
             return None
         if response.status_code != 200:
             raise ValueError(self._refusal(url, response.status_code, response.text))

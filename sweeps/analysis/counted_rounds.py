@@ -26,7 +26,7 @@ from specgauge.model.arms import PLAIN, speculate_arm
 from specgauge.model.checks import BoolArray, FloatArray, IntArray
 from specgauge.model.costs import CostSource, CostTable, RoundCosts, cost_table
 from specgauge.model.settings import Point
-from specgauge.model.speedup import round_time_s, speedup, with_overhead_s
+from specgauge.model.speedup import measured_speedup, round_time_s, speedup, with_overhead_s
 from specgauge.sweeps.analysis.timings import CellTimings
 
 if TYPE_CHECKING:
@@ -67,7 +67,8 @@ class CountedBlock:
     @property
     def speedup_measured(self) -> float:
         """S as decoded."""
-        return float(speedup(self.tokens_per_round, t_decode_s=self.t_plain_step_s, t_round_s=self.t_round_s))
+        own, plain = (self.tokens_per_round, self.t_round_s), (1.0, self.t_plain_step_s)
+        return float(measured_speedup(*own, plain_tokens=plain[0], plain_seconds=plain[1]))
 
     @property
     def t_overhead_s(self) -> float:

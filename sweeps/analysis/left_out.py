@@ -41,7 +41,7 @@ def left_out_warnings(config: Config, outcomes: Mapping[str, PairOutcome], *, an
     if short:
         told = "; ".join(f"pair {pair}: {', '.join(one.left_out)}" for pair, one in short.items())
         yield WarningRow(
-            code=OUT_OF_TIME,
+            code="out_of_time",
             message=f"no time was left for {told}",
             remedy=_more_time(config, list(short.values()), anew=anew),
         )

@@ -15,7 +15,7 @@ run share one gamma: drafts over rounds, or --gamma; the records tell several ap
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from specgauge.sweeps.imports.engine_run import (
@@ -61,13 +61,13 @@ def read_aiperf(paths: Sequence[Path], given: Given) -> Imported:
             not end, that contradict each other, or with the acceptance of some of their requests alone.
     """
     runs: list[EngineRun] = []
-    notes: list[WarningRow] = []
+    plain: list[str] = []
     release = None
     for index, path in enumerate(paths):
         gamma = given.of("gamma", index, len(paths))
         every = json_records(path)
         if len(every) == 1 and _is_sums(every[0]):
-            runs.append(_sums_run(every[0], gamma, notes))
+            runs.append(_sums_run(every[0], gamma, plain))
             continue
         records = [record for record in every if _is_served(record)]
         if not records:
@@ -77,27 +77,32 @@ def read_aiperf(paths: Sequence[Path], given: Given) -> Imported:
             )
         _refuse_twice(path, records)
         if all(_acceptance(record) is None for record in records):
-            _note_plain(str(path), _ACCEPTANCE, gamma, notes)
+            _take_as_plain(str(path), _ACCEPTANCE, gamma, plain)
         found = runs_of(str(path), [_request(record, gamma) for record in records])
         if len(found) > 1 and found[0].gamma == 0:
             # requests too short to have a round stand beside those that speculated
             found = found[1:]
         runs += found
         release = release or next(filter(None, map(_engine, records)), None)
-    return Imported(runs=located(runs, given), release=release, notes=tuple(notes))
+    return Imported(runs=located(runs, given), release=release, notes=tuple(_plain_notes(plain)))
 
 
-def _note_plain(where: str, name: str, gamma: int | None, notes: list[WarningRow]) -> None:
-    """A file without acceptance: of plain decoding, or of a server that does not tell it."""
+def _take_as_plain(where: str, name: str, gamma: int | None, plain: list[str]) -> None:
+    """Add a file without acceptance to those taken as plain decoding, unless --gamma says what it is."""
     if gamma:
         raise ValueError(f"{where}: expected {name} at gamma {gamma}, got none: have the server and AIPerf record it")
     if gamma is None:
-        notes.append(
-            WarningRow(
-                code="gamma_derived",
-                message=f"{where}: γ is taken as 0 (plain decoding), since it has no {name}",
-                remedy="give --gamma 0 where that is so; a server that speculated must tell its acceptance",
-            )
+        plain.append(where)
+
+
+def _plain_notes(plain: Sequence[str]) -> Iterator[WarningRow]:
+    """Files without acceptance: of plain decoding, or of a server that does not tell it."""
+    if plain:
+        others = f" and {len(plain) - 1} more" if len(plain) > 1 else ""
+        yield WarningRow(
+            code="gamma_derived",
+            message=f"{plain[0]}{others}: γ is taken as 0 (plain decoding), since no acceptance is told",
+            remedy="give --gamma 0 where that is so; a server that speculated must tell its acceptance",
         )
 
 
@@ -177,7 +182,7 @@ def _is_sums(record: Record) -> bool:
     return not record.has("metrics") and any(record.has(name) for name in names)
 
 
-def _sums_run(record: Record, gamma: int | None, notes: list[WarningRow]) -> EngineRun:
+def _sums_run(record: Record, gamma: int | None, plain: list[str]) -> EngineRun:
     """The run that a file of sums is."""
     if record.values.get("is_complete") is False:
         why = record.maybe_text("incomplete_reason") or "no reason is told"
@@ -186,7 +191,7 @@ def _sums_run(record: Record, gamma: int | None, notes: list[WarningRow]) -> Eng
     if record.has(_HISTOGRAM) or record.has(_ROUNDS):
         gamma, counted = _pooled(record, gamma)
     else:
-        _note_plain(record.where, _HISTOGRAM, gamma, notes)
+        _take_as_plain(record.where, _HISTOGRAM, gamma, plain)
     latency_s = _seconds(record, "request_latency", _MEAN)
     tokens, prompt = (
         _value(record, name, _MEAN).number(_MEAN) if record.has(name) else None

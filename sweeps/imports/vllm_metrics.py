@@ -21,8 +21,6 @@ from specgauge.sweeps.store.schema import WarningRow
 
 _TOKENS = "vllm:generation_tokens"
 _DRAFTS, _ACCEPTED = "vllm:spec_decode_num_drafts", "vllm:spec_decode_num_accepted_tokens"
-_LATENCIES = ("vllm:inter_token_latency_seconds", "vllm:time_per_output_token_seconds")
-"""By release, the newer one first."""
 
 
 def is_scrape(head: str) -> bool:
@@ -43,17 +41,14 @@ def read_scrapes(paths: Sequence[Path], given: Given) -> Imported:
 
 
 def _run(between: Between, gamma: int | None, notes: list[WarningRow], *, is_sized: bool) -> EngineRun:
-    latency = next((name for name in _LATENCIES if between.has(f"{name}_count")), None)
-    if latency is None:
-        raise ValueError(f"{between.after.where}: expected {_LATENCIES[0]}, it is missing: another release of vLLM?")
-    rounds = between.whole(f"{latency}_count")
+    from specgauge.bench.serving.counters import vllm_counts
+
+    own = vllm_counts(between)
+    rounds, steps = own.rounds, own.steps
     if not rounds:
         raise ValueError(f"{between.where}: expected rounds after the first token of requests, got none")
     gamma = _gamma(between) if gamma is None else gamma
-    tokens = between.whole(_TOKENS)
-    first_tokens = between.whole("vllm:time_to_first_token_seconds_count")
     requests = between.whole("vllm:request_prompt_tokens_count")
-    steps = between.whole("vllm:iteration_tokens_total_count")
     if steps and not is_sized:
         notes.append(
             WarningRow(
@@ -66,7 +61,8 @@ def _run(between: Between, gamma: int | None, notes: list[WarningRow], *, is_siz
         )
     context = None
     if requests:
-        context = round((between.counter("vllm:request_prompt_tokens_sum") + tokens / 2) / requests)
+        prompts, tokens = between.counter("vllm:request_prompt_tokens_sum"), between.whole(_TOKENS)
+        context = round((prompts + tokens / 2) / requests)
     counts: tuple[Counted, ...] = ()
     if gamma:
         accepted, by_position = between.whole(_ACCEPTED), between.by_position(f"{_ACCEPTED}_per_pos")
@@ -74,7 +70,7 @@ def _run(between: Between, gamma: int | None, notes: list[WarningRow], *, is_siz
             Counted(
                 source=between.where,
                 rounds=rounds,
-                tokens=tokens - first_tokens,
+                tokens=own.tokens,
                 drafted=between.whole("vllm:spec_decode_num_draft_tokens"),
                 accepted=accepted,
                 accepted_by_position=between.first_accepted(by_position, gamma, accepted),
@@ -86,7 +82,7 @@ def _run(between: Between, gamma: int | None, notes: list[WarningRow], *, is_siz
         batch_size=max(1, round(rounds / steps)) if steps else None,
         is_mean_batch=True,
         context=context,
-        t_round_s=between.counter(f"{latency}_sum") / rounds,
+        t_round_s=own.t_round_s,
         counts=counts,
     )
 

@@ -38,6 +38,8 @@ ONE_POINT, ONE_POINT_TOKENS = 0.1, 64
 UNKNOWN = "unknown"
 SAMPLING = "as-served"
 """The sampling setting of requests, which no engine writes down."""
+MOST_NOTES = 3
+"""Notes of one kind that are told one by one."""
 MOST_UNITS = 2000
 """Units of counts that are kept apart of one γ and batch size; requests beyond them are added together."""
 
@@ -78,7 +80,7 @@ def write_import(
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         with OpenRun(unfinished, config, fresh=False) as run:
-            run.check_environment(_environment(forms, files, imported, names, notes))
+            run.check_environment(_environment(forms, files, imported, names, _few(notes)))
             for line in _lines(config, runs):
                 run.journal.append(line)
             if rows:
@@ -145,6 +147,18 @@ def _placed(imported: Imported) -> tuple[list[EngineRun], list[WarningRow]]:
         for run in runs
     ]
     return placed, notes
+
+
+def _few(notes: Iterable[WarningRow]) -> Iterator[WarningRow]:
+    """The notes, those of many runs as one: the first of its kind, and how many more there are."""
+    kinds: dict[tuple[str, str], list[WarningRow]] = {}
+    for note in notes:
+        kinds.setdefault((note.code, note.remedy), []).append(note)
+    for own in kinds.values():
+        if len(own) <= MOST_NOTES:
+            yield from own
+        else:
+            yield replace(own[0], message=f"{own[0].message}; and {len(own) - 1} more runs like it")
 
 
 def _points(values: Iterable[int], *, at_least: int) -> dict[int, int]:

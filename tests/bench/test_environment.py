@@ -219,7 +219,9 @@ def test_threads_are_set_when_asked_for_and_put_back_after_use(monkeypatch: pyte
         ({}, 3, 3),
     ],
 )
-def test_threads_are_the_fewest_that_are_about_as_fast_as_any(timed_s: dict[int, float], usual: int, chosen: int) -> None:
+def test_threads_are_the_fewest_that_are_about_as_fast_as_any(
+    timed_s: dict[int, float], usual: int, chosen: int
+) -> None:
     assert fastest_threads(timed_s, usual) == chosen
 
 

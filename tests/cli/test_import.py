@@ -15,6 +15,7 @@ from specgauge.sweeps.store.rundir import Run
 from tests.sweeps.imports.engines import (
     MADE,
     bench_result,
+    counts,
     llama_answers,
     omega,
     scrape,
@@ -297,6 +298,18 @@ def test_files_of_several_formats_go_together(tmp_path: Path, capsys: pytest.Cap
 def test_a_file_of_no_format_is_not_guessed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["import", "--guess", str(written(tmp_path / "notes.txt", "hello"))]) == 2
     assert "got none that begins like one; name its format" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("runs", "told"), [(3, ["", "", ""]), (4, ["; and 3 more runs like it"])])
+def test_what_is_taken_of_many_runs_is_told_once(tmp_path: Path, runs: int, told: list[str]) -> None:
+    files = [written(tmp_path / f"{run}.json", llama_answers(1, 2, 1 + run / 100)) for run in range(runs)]
+    assert main(["import", "llama-server", *map(str, files), "--batch-size", "1", "--out", str(tmp_path / "run")]) == 0
+    messages = [one["message"] for one in Run.open(tmp_path / "run").warnings if one["code"] == "gamma_derived"]
+    rounds, drafts = counts(2).rounds, 2 * counts(2).rounds
+    assert messages == [
+        f"{file}: γ is taken as 2, from {drafts} drafts in {rounds} rounds{more}"
+        for file, more in zip(files, told, strict=False)
+    ]
 
 
 def test_as_many_values_as_runs_or_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

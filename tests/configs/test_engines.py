@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from specgauge.configs.engines import UNKNOWN, EngineConfig
-from specgauge.configs.loader import ConfigError, config_to_yaml, load_config
+from specgauge.configs.errors import ConfigError
+from specgauge.configs.loader import config_to_yaml, load_config
 from specgauge.configs.pairs import ModelConfig, NgramDraft
 from specgauge.configs.yaml_reader import Source, read_yaml
 from tests.configs.texts import VALIDATOR, write

@@ -33,7 +33,6 @@ def main() -> int:
     parser.add_argument("--settings", default="{}")
     parser.add_argument("--ready-s", type=float, default=0.0)
     parser.add_argument("--crash-at-start", action="store_true")
-    parser.add_argument("--child", action="store_true", help="start a process of its own, as engines do for workers")
     given = parser.parse_args()
     print(f"loading the model at gamma {given.gamma}", flush=True)
     if given.crash_at_start:

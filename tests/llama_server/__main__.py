@@ -19,7 +19,7 @@ def options() -> argparse.ArgumentParser:
         *(("--model", str), ("--host", str), ("--port", int), ("--parallel", int), ("--ctx-size", int)),
         *(("--threads", int), ("--spec-draft-model", str), ("--spec-draft-n-max", int), ("--spec-draft-n-min", int)),
         *(("--spec-draft-p-min", float), ("--spec-type", str), ("--spec-ngram-simple-size-n", int)),
-        *(("--spec-ngram-simple-size-m", int),),
+        *(("--spec-ngram-simple-size-m", int), ("--spec-synth-rates", str)),
     ):
         parser.add_argument(name, type=kind)
     parser.add_argument("--metrics", action="store_true")
@@ -45,6 +45,8 @@ def parameters(arguments: argparse.Namespace) -> Any:
         draft.n_max, draft.n_min = arguments.spec_draft_n_max, arguments.spec_draft_n_min
         draft.p_min = arguments.spec_draft_p_min
         draft.cpuparams.n_threads = draft.cpuparams_batch.n_threads = arguments.threads or 1
+        if arguments.spec_synth_rates:
+            speculative.synth_rates = [float(rate) for rate in arguments.spec_synth_rates.split(",")]
     elif arguments.spec_type == "ngram-simple":
         speculative.types = [kinds.COMMON_SPECULATIVE_TYPE_NGRAM_SIMPLE]
         speculative.ngram_simple.size_n = arguments.spec_ngram_simple_size_n

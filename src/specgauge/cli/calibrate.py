@@ -1,7 +1,8 @@
 """`specgauge plan --calibrate`: how well a roofline fitted to measured times predicts those left out, and the fit.
 
 A table of measured times (columns of `MeasuredRow`) or a run directory is fitted and cross-validated for each target
-and machine, beside a + b · batch + c · batch · context; all rows of one device together become the calibration of its entry.
+and machine, beside a + b · batch + c · batch · context; all rows of one device together become the calibration of its
+entry.
 """
 
 from __future__ import annotations
@@ -403,7 +404,8 @@ def _misses(comparison: Comparison) -> list[str]:
             )
         line, roofline = comparison.line[part].by_value(), held.by_value()
         lines += [
-            f"the plain line is nearer for {symbol} at {held.by} {value}: {line[value]:.2%} against {roofline[value]:.2%}"
+            f"the plain line is nearer for {symbol} at {held.by} {value}: {line[value]:.2%} against "
+            f"{roofline[value]:.2%}"
             for value in sorted(roofline)
             if roofline[value] > line[value]
         ]

@@ -1,5 +1,6 @@
 """A held concurrency against the simulated engine: what is known of it is found again, and faults are told."""
 
+import asyncio
 import time
 from dataclasses import replace
 from itertools import count, pairwise
@@ -10,6 +11,7 @@ from specgauge.bench.serving.block_notes import notes_of
 from specgauge.bench.serving.closed_loop import LoadBlock, run_block, weighted_median
 from specgauge.bench.serving.streams import OpenAIClient, Stream
 from tests.bench.serving.blocks import PROMPTS, block_of, engine_of, with_client
+from tests.engine_server.server import running
 from tests.engine_server.simulated import EngineTransport
 
 
@@ -87,7 +89,9 @@ def test_a_concurrency_that_is_not_reached_is_told() -> None:
 
 
 def test_preemptions_are_told() -> None:
-    assert codes(block_of(engine_of(gamma=1, preempts_every=10))) == ["preempted"]
+    block = block_of(engine_of(gamma=1, preempts_every=100))
+    assert block.not_reached == "it put 1 requests back for want of cache"
+    assert codes(block) == ["concurrency_not_reached"]
 
 
 def test_prefixes_in_the_cache_are_told() -> None:
@@ -231,6 +235,40 @@ def test_a_busy_client_is_told() -> None:
     assert block.client_share > 0
 
 
+def test_rounds_in_which_the_client_was_stopped_are_left_out() -> None:
+    """One of two streams has a gap of 10 s; without it, rounds take a second."""
+    at = (0.0, 1.0, 2.0, 12.0, 13.0)
+    streams = tuple(Stream(prompt=one, chunk_s=at, chunk_tokens=(1,) * 5, tokens=5, ended_s=13) for one in (0, 1))
+    block = LoadBlock(
+        batch_size=2, max_new_tokens=5, streams=streams, started_s=0, stopped_s=13, ended_s=13, client_share=0
+    )
+    assert block.t_round_s == 13 / 4
+    stopped = replace(block, stalls=((2.5, 11.5),))
+    assert stopped.t_round_s == 1
+    assert codes(stopped) == ["client_stalled", "no_counters"]
+    assert codes(block) == ["no_counters"]
+
+
+def test_a_client_that_stops_is_seen() -> None:
+    """Over a real port: the client does something else for 0.3 s after its first stream."""
+
+    async def measure(base_url: str) -> LoadBlock:
+        ended: list[Stream] = []
+
+        def busy(stream: Stream) -> None:
+            ended.append(stream)
+            if len(ended) == 1:
+                time.sleep(0.3)
+
+        async with OpenAIClient(base_url, "target") as client:
+            return await run_block(client, PROMPTS[:8], batch_size=2, max_new_tokens=20, gamma=0, told=busy)
+
+    with running(engine_of(step_s=0.005)) as base_url:
+        block = asyncio.run(measure(base_url))
+    assert any(until - start > 0.2 for start, until in block.stalls)
+    assert "client_stalled" in codes(block)
+
+
 def test_steps_of_the_wall_clock_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     calm = block_of(engine_of(gamma=1))
     hours = count(0, -3600)
@@ -267,6 +305,8 @@ def test_tokens_a_second_are_those_between_two_ends_of_the_same_kind() -> None:
     assert block.tokens_per_s == (3 + 3 + 1) / 3
     first = replace(block, streams=streams[:2], stopped_s=3)
     assert first.tokens_per_s == 2 * (3 + 6) / (3 + 5)
+    short = replace(block, streams=streams[:3], stopped_s=3.5)  # no token came between 3 and 3.5 s
+    assert short.tokens_per_s == 2 * (3 + 6 + 3) / (3 + 5 + 3)
     untold = stream(1, 0, 1, 3, 5, 6, tokens=(None,) * 4)
     assert replace(block, streams=(streams[0], untold, *streams[2:])).tokens_per_s == (3 + 2 + 1) / 3
     assert replace(block, streams=(streams[0], replace(untold, tokens=None))).tokens_per_s is None

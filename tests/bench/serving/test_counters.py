@@ -108,6 +108,7 @@ def test_gauges_of_each_engine() -> None:
     sglang = "sglang:num_running_reqs 3\nsglang:num_queue_reqs 1\nsglang:token_usage 0.5\n"
     assert read_gauges(sglang) == Gauges(running=3, waiting=1, cache_share=0.5)
     assert read_gauges("up 1\n") == Gauges()
+    assert read_generated("up 1\n") is None
 
 
 STEPS: dict[str, Any] = {"per_step_drafted": [2, 2, 4, 2], "per_step_accepted": [2, 0, 3, 1]}

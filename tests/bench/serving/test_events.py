@@ -39,7 +39,7 @@ def test_the_first_event_of_a_chat_has_the_role_and_no_token() -> None:
     )
     assert found == {
         "prompt_tokens": 42, "tokens": 6, "chunk_s": (0.4507, 0.637, 0.8134, 1.0025), "chunk_tokens": (1, 3, 1, 1),
-        "together": 0, "finish_reason": "length", "cached_tokens": None, "speculative": steps, "error": None,
+        "finish_reason": "length", "cached_tokens": None, "speculative": steps, "error": None,
         "is_done": True,
     }  # fmt: skip
 
@@ -48,14 +48,14 @@ def completion(text: str, ids: list[int]) -> bytes:
     return event({"object": "text_completion", "choices": [{"index": 0, "text": text, "token_ids": ids}]})
 
 
-def test_tokens_without_text_are_a_chunk_and_what_is_read_at_once_is_told() -> None:
+def test_tokens_without_text_are_a_chunk() -> None:
     found = read(
         (0.9751, completion("", [2]) + completion("\n", [198, 1]) + completion("assistant\n", [520, 9531, 198])),
         (1.1413, completion(" blue", [4461])),
     )
     assert found["chunk_tokens"] == (1, 2, 3, 1)
     assert found["chunk_s"] == (0.9751, 0.9751, 0.9751, 1.1413)
-    assert (found["together"], found["tokens"], found["is_done"]) == (2, 7, False)
+    assert (found["tokens"], found["is_done"]) == (7, False)
 
 
 def llama_chat(text: str, predicted_n: int, predicted_ms: float, **more: Any) -> bytes:

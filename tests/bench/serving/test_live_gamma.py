@@ -45,6 +45,8 @@ def test_one_server_for_all_gammas(tmp_path: Path) -> None:
     assert made.env == {"PYTHONPATH": f"{MODULES}:mine", DIRECTORY: str(live.folder)}
     *start, option, config = made.words[: made.words.index("--max-model-len")]
     assert start[:3] == ["vllm", "serve", "org/model"]
+    told = ("--enable-per-request-metrics", "--per-request-spec-decode-metrics", "detailed")
+    assert tuple(start[-3:]) == told
     assert option == "--speculative-config"
     assert json.loads(config) == {
         "method": "draft_model",
@@ -55,8 +57,10 @@ def test_one_server_for_all_gammas(tmp_path: Path) -> None:
     tail = ("--max-model-len", "2048", "--scheduler-cls", SCHEDULER, "--cudagraph-metrics")
     assert made.words[-5:] == tail
     own = live.command(VLLM, (4, 1, 2), port=8001, base={}, command=["serve", "-p", "{port}", "{speculative}"])
-    assert own.words == ("serve", "-p", "8001", option, config, *tail)
+    assert own.words == ("serve", "-p", "8001", *told, option, config, *tail)
     assert own.env["PYTHONPATH"] == str(MODULES)
+    with pytest.raises(ValueError, match=r"^launch\.live: expected \{speculative\} in launch\.command"):
+        live.command(VLLM, (4,), port=8001, command=["serve", "{port}", "{gamma}"])
 
 
 def test_the_arguments_in_process_are_those_of_the_command() -> None:

@@ -23,7 +23,12 @@ ROOT = Path(__file__).parents[3]
 SERVER = (sys.executable, "-m", "tests.llama_server")
 PROMPTS = tuple(f"def f{number}(x):\n    return x + {number}\n\n" * 3 for number in range(6))
 TOKENS = 24
-ARMS = {"plain": ("draft_model", 0), "drafts": ("draft_model", 2), "lookup": ("ngram", 3)}
+ARMS: dict[str, tuple[dict[str, Any], int]] = {
+    "plain": ({}, 0),
+    "drafts": ({}, 2),
+    "lookup": ({"method": "ngram"}, 3),
+    "forced": ({"alpha": 1.0}, 3),
+}
 
 
 @pytest.fixture(scope="module")
@@ -37,8 +42,15 @@ def arms(pair: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> dict
     """The greedy texts of each arm, and a block of two streams at once."""
     folder = tmp_path_factory.mktemp("servers")
     found = {}
-    for name, (method, gamma) in ARMS.items():
-        served = Served(kind="llama_cpp", **pair, method=method, slots=2, options=("--ctx-size", "1024"))
+    for name, (fields, gamma) in ARMS.items():
+        served = Served(
+            kind="llama_cpp",
+            target=pair["target"],
+            draft=pair["draft"],
+            slots=2,
+            options=("--ctx-size", "1024"),
+            **fields,
+        )
         port = free_port()
         words = preset(served, gamma=gamma, port=port, folder=folder).words
         env = {"PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])}
@@ -77,3 +89,10 @@ def test_streams_and_counters_tell_the_same_rounds(arms: dict[str, tuple[list[st
     assert block.tokens_per_round == counts.tokens_per_round == tokens / rounds
     assert block.t_round_s is not None
     assert block.tokens_per_s is not None
+
+
+def test_drafts_are_accepted_as_they_are_made_to_be(arms: dict[str, tuple[list[str], LoadBlock]]) -> None:
+    counts = arms["forced"][1].counts
+    assert counts is not None
+    assert counts.drafted
+    assert counts.accepted == counts.drafted

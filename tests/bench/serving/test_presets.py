@@ -1,6 +1,7 @@
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,13 +16,10 @@ def words_of(served: Served, gamma: int) -> list[str]:
 
 
 def test_vllm() -> None:
-    start = [
-        *("vllm", "serve", "org/model", "--host", "127.0.0.1", "--port", "8001"),
-        *("--enable-per-request-metrics", "--per-request-spec-decode-metrics", "detailed"),
-    ]
+    start = ["vllm", "serve", "org/model", "--host", "127.0.0.1", "--port", "8001"]
     assert words_of(VLLM, 0) == start
     *same, option, config = words_of(VLLM, 3)
-    assert [*same, option] == [*start, "--speculative-config"]
+    assert [*same, option] == [*start, *TOLD]
     assert json.loads(config) == {"method": "draft_model", "model": "org/small", "num_speculative_tokens": 3}
 
 
@@ -96,7 +94,7 @@ def test_every_method_of_every_kind_drafts_and_the_plain_server_says_nothing_of_
     for method in METHODS[kind]:
         served = Served(kind=kind, target="t", draft="d", method=method)
         assert len(words_of(served, 1)) > len(words_of(served, 0))
-        assert not [word for word in words_of(served, 0) if re.search(r"speculative|spec-(?!decode)", word)]
+        assert not [word for word in words_of(served, 0) if re.search(r"speculative|spec-", word)]
 
 
 @pytest.mark.parametrize(
@@ -108,25 +106,35 @@ def test_every_method_of_every_kind_drafts_and_the_plain_server_says_nothing_of_
             "engine.method: expected one of draft_model, ngram for llama_cpp, got 'mtp'; for another write the command "
             "yourself (launch.command)",
         ),
+        (
+            {"kind": "sglang", "method": "ngram", "alpha": 0.8},
+            "validate.acceptance: expected an engine that can be made to accept drafts (vllm, llama_cpp), got sglang",
+        ),
+        ({"kind": "vllm", "draft": "d", "alpha": 1.5}, "validate.acceptance: expected 0 to 1, got 1.5"),
         ({"kind": "vllm"}, "engine.draft: expected the draft model, since method is draft_model, got null"),
     ],
 )
-def test_what_is_not_known_is_refused(fields: dict[str, str], words: str) -> None:
+def test_what_is_not_known_is_refused(fields: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=re.escape(words)):
-        Served(target="t", **fields)  # type: ignore[arg-type]
+        Served(target="t", **fields)
 
 
+TOLD = ["--enable-per-request-metrics", "--per-request-spec-decode-metrics", "detailed", "--speculative-config"]
 CONFIG = '{"method": "draft_model", "model": "org/small", "num_speculative_tokens": 2}'
 
 
 @pytest.mark.parametrize(
     ("command", "gamma", "words"),
     [
-        (["serve", "-p", "{port}", "{speculative}"], 2, ["serve", "-p", "8001", "--speculative-config", CONFIG]),
+        (["serve", "-p", "{port}", "{speculative}"], 2, ["serve", "-p", "8001", *TOLD, CONFIG]),
         (["serve", "-p", "{port}", "{speculative}"], 0, ["serve", "-p", "8001"]),
-        (["serve", "--speculative-config", "{speculative}", "-x"], 2, ["serve", "--speculative-config", CONFIG, "-x"]),
+        (["serve", "--speculative-config", "{speculative}", "-x"], 2, ["serve", *TOLD, CONFIG, "-x"]),
         (["serve", "--speculative-config", "{speculative}", "-x"], 0, ["serve", "-x"]),
-        (["serve", "--speculative-config={speculative}", "-x"], 2, ["serve", f"--speculative-config={CONFIG}", "-x"]),
+        (
+            ["serve", "--speculative-config={speculative}", "-x"],
+            2,
+            ["serve", *TOLD[:-1], f"--speculative-config={CONFIG}", "-x"],
+        ),
         (["serve", "--speculative-config={speculative}", "-x"], 0, ["serve", "-x"]),
         (["serve", "--enforce-eager", "{speculative}"], 0, ["serve", "--enforce-eager"]),
         (["start.sh", "{gamma}", '{"a": {"n": {gamma}}}'], 2, ["start.sh", "2", '{"a": {"n": 2}}']),
@@ -168,3 +176,13 @@ def test_commands_that_cannot_be_filled_in(command: list[str], served: Served | 
 def test_the_line_is_what_one_types() -> None:
     command = Command(words=("serve", '{"a": 1}'), env={"NAME": "a b"})
     assert command.line == "NAME='a b' serve '{\"a\": 1}'"
+
+
+def test_drafts_accepted_at_a_rate_that_is_given() -> None:
+    served = Served(kind="vllm", target="t", draft="d", alpha=0.8)
+    config = json.loads(words_of(served, 3)[-1])
+    assert config["rejection_sample_method"] == "synthetic"
+    assert config["synthetic_acceptance_rates"] == [0.8, 0.64, 0.512]
+    llama = Served(kind="llama_cpp", target="t", draft="d", alpha=0.8)
+    assert words_of(llama, 2)[-2:] == ["--spec-synth-rates", "0.8,0.64"]
+    assert words_of(llama, 0) == words_of(Served(kind="llama_cpp", target="t", draft="d"), 0)

@@ -1,5 +1,7 @@
 """A launched server: it is ready when it answers, and nothing of it is left, however its start or its end went."""
 
+import asyncio
+import json
 import os
 import signal
 import socket
@@ -10,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from specgauge.bench.serving.closed_loop import LoadBlock, run_block
 from specgauge.bench.serving.server import LaunchedServer, free_port
+from specgauge.bench.serving.streams import OpenAIClient
 
 ROOT = Path(__file__).parents[3]
 
@@ -136,9 +140,56 @@ def test_a_crash_in_the_middle_ends_what_it_left(tmp_path: Path) -> None:
     assert "the server ended with signal 9; it printed nothing" in why
 
 
+def test_it_ends_where_its_guard_was_killed(tmp_path: Path) -> None:
+    port, path = free_port(), tmp_path / "pid"
+    before = CHILD.format(path=str(path), leaves=False)
+    with LaunchedServer(command(port, before), port=port, log=tmp_path / "log", stop_seconds=0.2) as server:
+        (guard,) = [
+            int(found.name) for found in Path("/proc").iterdir() if found.name.isdecimal() and is_guard_of(found, port)
+        ]
+        os.kill(guard, signal.SIGKILL)
+        assert gone(guard)
+        assert "signal 9" in (server.ended() or "")
+    assert gone(int(path.read_text()))
+
+
+def is_guard_of(process: Path, port: int) -> bool:
+    try:
+        words = (process / "cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    return any(word.endswith(b"guard.py") for word in words) and str(port).encode() in words
+
+
+def test_a_server_that_crashes_while_it_is_measured(tmp_path: Path) -> None:
+    """The simulated engine as a process: the block is void, and the server's end is told with its log."""
+    port, log = free_port(), tmp_path / "engine.log"
+    settings = json.dumps({"crash_after": 6, "step_s": 0.002})
+    engine = [sys.executable, "-m", "tests.engine_server", "--port", str(port), "--gamma", "2", "--settings", settings]
+
+    async def measure(base_url: str) -> LoadBlock:
+        async with OpenAIClient(base_url, "target") as client:
+            return await run_block(client, [f"a {n}" for n in range(20)], batch_size=2, max_new_tokens=8, gamma=2)
+
+    env = {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
+    with LaunchedServer(engine, port=port, log=log, env=env) as server:
+        block = asyncio.run(measure(server.base_url))
+        until = time.monotonic() + 30
+        while (why := server.ended()) is None and time.monotonic() < until:
+            time.sleep(0.02)
+    assert block.void is not None
+    assert 2 <= len(block.done) <= 5
+    assert why is not None
+    assert why.endswith(
+        f"exit code 1; the last lines of {log}: loading the model at gamma 2 | ready on port {port} | "
+        "RuntimeError: the simulated engine crashed"
+    )
+
+
 OWNER = """
 import sys, time
 from pathlib import Path
+from specgauge.bench.serving.closed_loop import LoadBlock, run_block
 from specgauge.bench.serving.server import LaunchedServer
 port = int(sys.argv[1])
 with LaunchedServer(sys.argv[3:], port=port, log=Path(sys.argv[2]), stop_seconds=.2):

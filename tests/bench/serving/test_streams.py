@@ -244,6 +244,18 @@ def test_a_page_in_the_place_of_metrics_is_none() -> None:
     assert simulate(ask()) is None
 
 
+def test_metrics_that_are_refused_are_none_unless_they_were_asked_for() -> None:
+    async def ask(**client: Any) -> str | None:
+        async with answered(lambda request: httpx.Response(403), **client) as one:
+            return await one.metrics()
+
+    assert simulate(ask()) is None
+    with pytest.raises(
+        ValueError, match=r"^http://engine/metrics: expected a key that the server takes, got status 403"
+    ):
+        simulate(ask(metrics_url="http://engine/metrics"))
+
+
 def test_an_answer_that_is_no_list_of_models() -> None:
     async def ask() -> None:
         async with answered(lambda request: httpx.Response(200, text="[]")) as client:
@@ -274,3 +286,14 @@ def test_without_httpx_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setitem(__import__("sys").modules, "httpx", None)
     with pytest.raises(ValueError, match=r"measuring a server needs httpx: pip install 'specgauge\[serve\]'"):
         OpenAIClient("http://engine")
+
+
+def test_chunks_that_came_at_once_had_waited() -> None:
+    """Rounds of 10 ms; after a stall three came within half a millisecond, the last of them in time."""
+    stream = Stream(chunk_s=(0.1, 0.11, 0.1395, 0.1398, 0.14, 0.15))
+    assert stream.arrivals == ((0.1, 1), (0.11, 1), (0.14, 3), (0.15, 1))
+    assert stream.together == 2
+    whole = Stream(chunk_s=(0.5, 0.5, 0.5))
+    assert (whole.arrivals, whole.together) == (((0.5, 3),), 2)
+    assert Stream(chunk_s=(0.5,)).arrivals == ((0.5, 1),)
+    assert Stream().arrivals == ()

@@ -46,7 +46,7 @@ def test_aiperf_records_without_acceptance_are_told_to_be_taken_as_plain(tmp_pat
     assert [(note.code, note.message) for note in found.notes] == [
         (
             "gamma_derived",
-            f"{path}: γ is taken as 0 (plain decoding), since it has no spec_decode_acceptance",
+            f"{path}: γ is taken as 0 (plain decoding), since no acceptance is told",
         )
     ]
     assert read_aiperf([path], Given(gamma=(0,))).notes == ()
@@ -123,6 +123,8 @@ def test_sums_without_acceptance_are_plain_decoding(tmp_path: Path) -> None:
     assert (run.gamma, run.counts, run.batch_size) == (0, (), 8)
     assert run.t_round_s == pytest.approx(t_round_s(8, 0), rel=1e-9)
     assert [note.code for note in found.notes] == ["gamma_derived"]
+    (together,) = read_aiperf([path, written(tmp_path / "records.jsonl", aiperf_records(8, 0, 1.0))], Given()).notes
+    assert together.message.startswith(f"{path} and 1 more: γ is taken as 0")
     assert read_aiperf([path], Given(gamma=(0,))).notes == ()
     with pytest.raises(ValueError, match="expected pooled_spec_decode_acceptance_histogram at gamma 2, got none"):
         read_aiperf([path], Given(gamma=(2,)))
