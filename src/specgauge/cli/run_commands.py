@@ -46,17 +46,26 @@ def run(
     ] = None,
     overrides: SetOption = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Start anew; an old run there is renamed, not lost.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Send one request to each server that runs, and measure nothing.")
+    ] = False,
 ) -> None:
     """Measure what CONFIG asks for, predict and recommend.
 
     Takes up an earlier run of the same configuration where it was stopped.
     """
     loaded = _load(config, overrides)
+    if dry_run:
+        from specgauge.sweeps.served.dry_run import dry_run as ask_servers
+
+        print(ask_servers(loaded))
+        return
     from specgauge.sweeps.store.files import RUNS
 
     folder = RUNS / loaded.name if out is None else out
     if sys.stderr.isatty():  # a file gets stages and errors alone
-        print(f"{loaded.name}: results go to {folder}; torch and the models are loaded first", file=sys.stderr)
+        first = "" if loaded.is_served else "; torch and the models are loaded first"
+        print(f"{loaded.name}: results go to {folder}{first}", file=sys.stderr)
     from specgauge.sweeps.run.runner import run as run_sweep
 
     try:
