@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from specgauge.bench.prompts import read_prompts
 from specgauge.bench.serving.counters import count
 from specgauge.bench.serving.streams import OpenAIClient, Stream
 from specgauge.sweeps.served.load import sampling_fields
@@ -34,6 +33,8 @@ def dry_run(config: Config, open_client: Connect = connect) -> str:
 
 
 async def _ask(config: Config, engines: list[tuple[str, EngineConfig]], open_client: Connect) -> str:
+    from specgauge.bench.prompts import read_prompts
+
     texts = PromptTexts(
         [prompt.text for prompt in read_prompts(config.workload, seed=config.seed)],
         is_chat=config.workload.chat_template == "always",

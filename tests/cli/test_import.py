@@ -354,7 +354,7 @@ def test_the_report_of_an_import_says_what_it_is(tmp_path: Path) -> None:
     assert main(["report", str(tmp_path / "run")]) == 0
     page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
     assert "An imported run is another program" in page
-    assert "Acceptance was counted by the program that measured" in page
+    assert "Acceptance was counted by the engine, not recorded" in page
     assert "the imported files hold no time of rounds at γ = 3 here" in page
     assert "run the same command again" not in page
 

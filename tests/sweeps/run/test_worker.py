@@ -21,7 +21,7 @@ from specgauge.configs.schema import Config
 from specgauge.exits import FAILED
 from specgauge.sweeps.analysis.predictions import predict
 from specgauge.sweeps.plan import Cell, plan_cells
-from specgauge.sweeps.run import runner, worker
+from specgauge.sweeps.run import pair, runner, worker
 from specgauge.sweeps.run.worker import measure_apart, work
 from specgauge.sweeps.store.checkpoint import MARK, Checkpoint, Label, read_checkpoint
 from specgauge.sweeps.store.files import StorageError
@@ -274,7 +274,7 @@ def test_of_three_pairs_one_dies_loading_one_writing_its_only_texts(
 @pytest.fixture
 def fails(monkeypatch: pytest.MonkeyPatch) -> Fails:
     """Let a worker meet with an error before it loads anything."""
-    return lambda error: monkeypatch.setattr(worker, "prepare_machine", Mock(side_effect=error))
+    return lambda error: monkeypatch.setattr(pair, "prepare_machine", Mock(side_effect=error))
 
 
 def test_what_is_unforeseen_is_told_with_its_kind(
