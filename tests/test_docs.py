@@ -216,7 +216,7 @@ def runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def pytest_arguments(arguments: Sequence[str]) -> int:
     """The tests named are there; they run with all others."""
-    flags = {"-q", "-m", "gpu", "--snapshot-update", "TESTS"}
+    flags = {"-q", "-n", "auto", "-m", "gpu", "--snapshot-update", "TESTS"}
     assert not [one for one in arguments if one not in flags and not (ROOT / one).exists()]
     return 0
 
@@ -408,9 +408,9 @@ def test_the_readme_is_short_and_names_every_command() -> None:
 
 
 def test_the_test_command_is_the_one_that_every_change_must_pass() -> None:
-    found = re.findall(r"python3 -m venv \.venv && .*-m pytest -q$", page_text("README.md"), re.MULTILINE)
+    found = re.findall(r"python3 -m venv \.venv && .*-m pytest -q -n auto$", page_text("README.md"), re.MULTILINE)
     install = '.venv/bin/pip install -q -c constraints.txt -e ".[dev]"'
-    assert found == [f"python3 -m venv .venv && {install} && .venv/bin/python -m pytest -q"]
+    assert found == [f"python3 -m venv .venv && {install} && .venv/bin/python -m pytest -q -n auto"]
     script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
     assert install in script
     assert "README.md" in script
