@@ -180,12 +180,18 @@ class Recommendations:
     def _trust_in_engine(self, cells: int) -> Trust:
         """Where a serving engine timed whole rounds: they are what is asked for, as far as the runs repeat."""
         found = [f"a serving engine's own rounds in {count(cells, 'cell')}"]
+        errors = None if self.summary is None else self.summary.speedup
+        if errors is not None:
+            found.append(f"predicted S {errors.text()}")
         doubts = sorted(
             {str(one["code"]) for one in self.warnings} & (SERVED_DOUBTS if self.is_served else IMPORT_DOUBTS)
         )
         if doubts:
             found.append("warned of " + ", ".join(doubts).replace("_", " "))
-        return Trust(level="low" if doubts else "middling", reasons=tuple(found))
+        return Trust(
+            level="low" if doubts or (errors is not None and errors.mean > WIDE_ERROR) else "middling",
+            reasons=tuple(found),
+        )
 
     @property
     def more_time(self) -> str:

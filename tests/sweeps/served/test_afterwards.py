@@ -1,5 +1,7 @@
 """What comes after a run of servers: answers, report, exports and comparison take it as any other run."""
 
+from dataclasses import replace
+
 import pytest
 
 from specgauge.reports.html import write_report
@@ -11,6 +13,7 @@ from specgauge.sweeps.recommend import recommend
 from specgauge.sweeps.store.rundir import Run
 from tests.sweeps.served.simulated import Servers, measure, served_config
 from tests.sweeps.served.test_measure import engines
+from tests.sweeps.validation_rows import validation_row
 
 
 @pytest.fixture(scope="module")
@@ -33,6 +36,16 @@ def test_the_answer_is_of_an_engine_and_names_the_next_step(runs: tuple[Run, Run
     assert all(entry["whole_rounds"] for entry in answers.known)
     assert answers.trust.level == "middling"
     assert "import" not in answers.next_step
+
+
+@pytest.mark.parametrize(("mean", "level"), [(0.15, "middling"), (0.16, "low")])
+def test_trust_falls_where_what_was_measured_is_far_from_what_was_predicted(
+    runs: tuple[Run, Run], mean: float, level: str
+) -> None:
+    answers = replace(recommend(runs[0]), validation=(validation_row(error=mean),))
+    assert (answers.trust.level, answers.trust.reasons[1]) == (
+        level, f"predicted S within {100 * mean:.1f} % of measured",
+    )  # fmt: skip
 
 
 def test_the_schedule_drafts_where_it_pays(runs: tuple[Run, Run]) -> None:
