@@ -171,7 +171,7 @@ def counted_blocks(
         if arm != PLAIN or not steps.any():
             continue
         assert costs is not None
-        t_decode_s = costs.by_context.t_decode_s[plain.context[steps] - costs.first_context].mean()
+        t_decode_s = costs.by_context.t_decode_s[costs.rows(plain.context[steps])].mean()
         for gamma in gammas:
             decoded = found.get((block, speculate_arm(gamma)))
             if decoded is None:
@@ -204,15 +204,20 @@ def _mean_known(values: FloatArray) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class CostsAlong:
-    """Costs at every context from the first on, S of them, of every number of drafts that some round has."""
+    """Costs at the contexts that rounds have, of every number of drafts that some round has."""
 
-    first_context: int
+    contexts: IntArray
+    """(S,) in order, each once."""
     by_context: RoundCosts
     """(S, G)."""
 
+    def rows(self, context: IntArray) -> IntArray:
+        """The rows of `by_context` at contexts that are among `contexts`."""
+        return np.searchsorted(self.contexts, context)
+
     def of(self, decoded: BatchRounds) -> tuple[FloatArray, FloatArray, FloatArray]:
         """(R,) C + Δ₂ + T_verify of each round, T_verify in it, and Δ₂ there; one without drafts is a plain step."""
-        costs, at = self.by_context, decoded.context - self.first_context
+        costs, at = self.by_context, self.rows(decoded.context)
         column = np.clip(np.searchsorted(costs.gammas, decoded.drafted), 0, costs.gammas.size - 1)
         drafts = decoded.drafted > 0
         catch_up_s = np.zeros(at.size) if costs.t_draft_catch_up_s is None else costs.t_draft_catch_up_s[at]
@@ -228,10 +233,9 @@ class CostsAlong:
 
 def costs_along(source: CostSource, batch_size: int, context: IntArray, drafted: IntArray) -> CostsAlong:
     """The costs at every context that rounds have, and of every number of drafts that one has."""
-    first, last = int(context.min()), int(context.max())
-    gammas = np.unique(drafted[drafted > 0])
-    costs = source.costs(batch_size, np.arange(first, last + 1), gammas if gammas.size else [1])
-    return CostsAlong(first_context=first, by_context=costs)
+    contexts, gammas = np.unique(context), np.unique(drafted[drafted > 0])
+    costs = source.costs(batch_size, contexts, gammas if gammas.size else [1])
+    return CostsAlong(contexts=contexts, by_context=costs)
 
 
 @dataclass(frozen=True, kw_only=True)
