@@ -183,8 +183,9 @@ def within_seconds(
             cell if cell.recommended is None else replace(cell, gammas=(cell.recommended,), baseline_blocks=int(not at))
             for at, cell in enumerate(kept)
         ]
-    while len(kept) > 1 and sum(map(takes_s, kept)) > seconds:
-        longest = max(reversed(kept), key=takes_s)
+    each_s = {cell.key: takes_s(cell) for cell in kept}
+    while len(kept) > 1 and sum(each_s[cell.key] for cell in kept) > seconds:
+        longest = max(reversed(kept), key=lambda cell: each_s[cell.key])
         kept.remove(longest)
         left_out.append(longest)
     return kept, left_out

@@ -14,8 +14,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import partial
-from typing import TYPE_CHECKING
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -51,6 +51,8 @@ if TYPE_CHECKING:
     from specgauge.configs.schema import ValidateConfig
     from specgauge.model.policies.policy import GammaPolicy
 
+DECODE, PREFILL = "decode", "prefill_target"
+"""The arms that plain decoding of a text consists of."""
 DECODING_SHARE = 0.8
 """Of a block's time; the rest of it its texts are teacher-forced."""
 RETAKEN_SHARE = 1 / 3
@@ -232,23 +234,25 @@ class Validation:
 
         None where no plain step was timed; speculation that pays takes less, and warming up comes on top.
         """
-        t_decode_s = self._timed_s(cell, "decode")
+        t_decode_s = self._timed_s(cell, DECODE)
         if t_decode_s is None:
             return None
-        plain_s = (self._timed_s(cell, "prefill_target") or 0.0) + decoded_tokens(self._config) * t_decode_s
+        plain_s = (self._timed_s(cell, PREFILL) or 0.0) + decoded_tokens(self._config) * t_decode_s
         return len(cell.arms_of_block(block, self._asked.policies or ())) * plain_s / DECODING_SHARE
 
     def _timed_s(self, cell: ValidationCell, arm: str) -> float | None:
         """The median of what the journal has of an arm of the target in a cell; None where it was not timed."""
-        chain = chain_name(settings_of(cell.sampling))
-        timed = [
-            sample[-1]
-            for line in self._session.run.journal.latest.values()
-            if line.arm == arm and line.axes["chain"] == chain
-            if (line.axes["pair"], (line.axes["batch_size"], line.axes["context"])) == (cell.key.pair, cell.point)
-            for sample in line.samples_s
-        ]
-        return float(np.median(timed)) if timed else None
+        return self._medians_s.get((arm, chain_name(settings_of(cell.sampling)), *cell.point))
+
+    @cached_property
+    def _medians_s(self) -> dict[tuple[Any, ...], float]:
+        """Seconds of plain steps and prefills of the pair, by arm, chain, batch size and context, once all is timed."""
+        found: dict[tuple[Any, ...], list[float]] = {}
+        for line in self._session.run.journal.latest.values():
+            if line.arm in (DECODE, PREFILL) and line.axes["pair"] == self._session.pair.name:
+                where = (line.arm, line.axes["chain"], line.axes["batch_size"], line.axes["context"])
+                found.setdefault(where, []).extend(sample[-1] for sample in line.samples_s)
+        return {where: float(np.median(timed)) for where, timed in found.items() if timed}
 
     def _hold_against_generate(self, path: Path) -> None:
         """Tell where greedy texts of transformers' generate are not the plain loop's, rounding aside."""
