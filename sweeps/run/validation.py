@@ -96,6 +96,9 @@ class Validation:
         """What warming up took, of each cell decoded."""
         self._left_out: dict[str, int] = {}
         """Blocks that there was no time for, by the cell's label."""
+        own = {(cell.batch_size, cell.context) for cell in session.cells}
+        planned = decoded_points(session.config, session.pair.name)
+        self._points = [point for point in planned if (point.batch_size, point.context) in own]
         self._spare_s: dict[DecodedKey, float] = {}
         """Seconds of each cell that disturbed blocks may still be decoded again for."""
 
@@ -275,7 +278,7 @@ class Validation:
 
     def _cells(self, recommended: Mapping[DecodedKey, int | None], log: DecodedLog) -> list[ValidationCell]:
         """The cells to decode, each with the γ it was begun with."""
-        cells, reasons = validation_cells(self._config, self._session.pair.name, recommended)
+        cells, reasons = validation_cells(self._config, self._session.pair.name, recommended, self._points)
         self._reasons |= reasons
         cells = [self._as_begun(cell, log) for cell in cells if not self._session.skips("decoding", cell.label)]
         fitting = {(cell.batch_size, cell.context) for cell in self._session.fitting}
@@ -311,9 +314,14 @@ class Validation:
         return replace(cell, gammas=kept)
 
     def _own_deadline(self, log: DecodedLog) -> Deadline:
-        """When the pair's own seconds end: less what earlier runs decoded, by the clock from now on."""
+        """When the pair's own seconds end, or those of the part of its points that is decoded here.
+
+        Less what earlier runs decoded, by the clock from now on.
+        """
         limit_s = self._asked.max_seconds
         if limit_s is not None:
+            planned = decoded_points(self._config, self._session.pair.name)
+            limit_s *= len(self._points) / max(1, len(planned))
             limit_s = max(0.0, limit_s - log.spent_s(self._session.pair.name))
         return Deadline(limit_s, now=lambda: self._session.deadline.now_s)
 

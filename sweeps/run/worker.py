@@ -36,7 +36,7 @@ from specgauge.sweeps.plan import Cell, plan_cells
 from specgauge.sweeps.run.budget import Deadline
 from specgauge.sweeps.run.pair import environment_of, measure_pair
 from specgauge.sweeps.run.progress import progress_to
-from specgauge.sweeps.run.session import Session
+from specgauge.sweeps.run.session import WHOLE, Part, Session
 from specgauge.sweeps.store.checkpoint import Kind, Label, clear_checkpoint, read_checkpoint
 from specgauge.sweeps.store.files import StorageError
 from specgauge.sweeps.store.outcomes import PairOutcome
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
 GRACE_S = 5.0
 """Time for a worker to end by itself after a Ctrl-C that it may have had too, before it is told to."""
+MEANWHILE_S = 0.2
 INSIST_S = 5.0
 """An interruption may be lost in a library that swallows every exception; then it comes again."""
 STOP = getattr(signal, "SIGUSR1", signal.SIGINT)
@@ -55,9 +56,19 @@ STOP = getattr(signal, "SIGUSR1", signal.SIGINT)
 
 
 def measure_apart(
-    run: Path, config: Config, pair: str, *, say: Callable[[str], None], deadline: Deadline | None = None
+    run: Path,
+    config: Config,
+    pair: str,
+    *,
+    say: Callable[[str], None],
+    deadline: Deadline | None = None,
+    part: Part = WHOLE,
+    meanwhile: Callable[[], None] | None = None,
 ) -> PairOutcome:
     """Measure one pair of the run directory `run`, which nobody else may have open; begin nothing after `deadline`.
+
+    part: what of the pair is measured.
+    meanwhile: called every `MEANWHILE_S` as long as the worker measures; what it raises ends the worker.
 
     Raises:
         ValueError: the directory cannot be used: another machine's run, or another process writes it.
@@ -71,7 +82,9 @@ def measure_apart(
     try:
         while True:
             clear_checkpoint(run)
-            code, sent = _start(run, pair, list(skipped), None if deadline is None else deadline.left_s)
+            code, sent = _start(
+                run, pair, list(skipped), None if deadline is None else deadline.left_s, part, meanwhile
+            )
             if code in (INTERRUPTED, -signal.SIGINT):
                 raise KeyboardInterrupt
             if isinstance(sent, Exception):
@@ -83,7 +96,7 @@ def measure_apart(
             label: Label | None = None if kind is None else (kind, mark["name"])
             say(f"pair {pair}: killed: {death if kind == 'timing' else where}")
             if label is None or label in skipped:
-                return _with_reasons(_end_pair(run, config, pair, where), skipped)
+                return _with_reasons(end_pair(run, config, pair, where, part), skipped)
             skipped[label] = f"killed: {death if kind in ('timing', 'decoding') else where}"
             if kind == "timing":
                 cells = [cell for cell in plan_cells(config) if cell.id == mark["name"]]
@@ -106,23 +119,31 @@ def _with_reasons(outcome: PairOutcome, reasons: Mapping[Label, str]) -> PairOut
 
 
 def _start(
-    run: Path, pair: str, skipped: Sequence[Label], seconds: float | None
+    run: Path,
+    pair: str,
+    skipped: Sequence[Label],
+    seconds: float | None,
+    part: Part = WHOLE,
+    meanwhile: Callable[[], None] | None = None,
 ) -> tuple[int, PairOutcome | Exception | None]:
     """(exit code, what it sent before it ended) of a new worker; what it prints goes to this process's stderr."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     with ours, _stderr() as shown:
-        worker = context.Process(target=work_apart, args=(theirs, shown, run, pair, skipped, seconds))
+        worker = context.Process(target=work_apart, args=(theirs, shown, run, pair, skipped, seconds, part))
         with theirs, _apart_from_the_caller():
             worker.start()
         sent = None
         try:
-            wait([ours, worker.sentinel])
+            while not wait([ours, worker.sentinel], None if meanwhile is None else MEANWHILE_S):
+                assert meanwhile is not None
+                meanwhile()
             with suppress(EOFError, ConnectionError):
                 sent = ours.recv() if ours.poll() else None
             worker.join()
         except KeyboardInterrupt:
-            worker.join(GRACE_S)
+            if meanwhile is None:  # else it has had no Ctrl-C of its own
+                worker.join(GRACE_S)
             raise
         finally:
             ours.close()  # a worker that still runs takes this for the end
@@ -166,7 +187,13 @@ def _stderr() -> Connection:
 
 
 def work_apart(
-    pipe: Connection, shown: Connection, run: Path, pair: str, skipped: Sequence[Label], seconds: float | None
+    pipe: Connection,
+    shown: Connection,
+    run: Path,
+    pair: str,
+    skipped: Sequence[Label],
+    seconds: float | None,
+    part: Part = WHOLE,
 ) -> None:
     """What a worker does: measure the pair and send its outcome, or the error that ends the run."""
     for descriptor in (1, 2):
@@ -175,7 +202,7 @@ def work_apart(
     try:
         if not load_config(run / CONFIG).is_served:
             import_bench()
-        pipe.send(work(run, pair, skipped, Deadline(seconds)))
+        pipe.send(work(run, pair, skipped, Deadline(seconds), part))
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
 
@@ -194,7 +221,11 @@ def import_bench() -> None:
 
 
 def work(
-    run: Path, pair_name: str, skipped: Sequence[Label] = (), deadline: Deadline | None = None
+    run: Path,
+    pair_name: str,
+    skipped: Sequence[Label] = (),
+    deadline: Deadline | None = None,
+    part: Part = WHOLE,
 ) -> PairOutcome | Exception:
     """Measure one pair of a run; what ends the run is returned as `measure_apart` raises it, but for interruptions."""
     from specgauge.bench.prompts import read_prompts
@@ -204,9 +235,13 @@ def work(
         pair = next(pair for pair in config.pairs if pair.name == pair_name)
         with OpenRun(run, config, fresh=False) as opened:
             opened.check_environment(environment_of(run, config))
-            prompts = read_prompts(config.workload, seed=config.seed)
+            if part.is_machine_alone:
+                return PairOutcome()
+            prompts = part.prompts if part.prompts is not None else read_prompts(config.workload, seed=config.seed)
             with progress_to(sys.stderr) as progress:
-                return measure_pair(Session(opened, pair, prompts, progress, skipped=skipped, deadline=deadline))
+                return measure_pair(
+                    Session(opened, pair, prompts, progress, skipped=skipped, deadline=deadline, part=part)
+                )
     except ValueError as error:
         return ValueError(str(error))
     except (OSError, MemoryError, ModuleNotFoundError) as error:
@@ -260,16 +295,18 @@ def _death(code: int) -> str:
     return f"its process got {name}{often}"
 
 
-def _end_pair(run: Path, config: Config, pair: str, reason: str) -> PairOutcome:
-    """The outcome of a pair that is not tried again, every arm without a block recorded as killed."""
+def end_pair(run: Path, config: Config, pair: str, reason: str, part: Part = WHOLE) -> PairOutcome:
+    """The outcome of a part of a pair that is not tried again, every arm without a block recorded as killed."""
     killed = f"killed: {reason}"
-    _record(run, config, [cell for cell in plan_cells(config) if cell.pair == pair], reason)
+    own = [cell for cell in plan_cells(config) if cell.pair == pair and (part.cells is None or cell.id in part.cells)]
+    _record(run, config, own, reason)
     missing = [one.name for one in config.sampling if not acceptance_path(run, pair, one.name).exists()]
+    sizes = "" if part.cells is None else f" of batch size {', '.join(map(str, sorted({c.batch_size for c in own})))}"
     return PairOutcome(
         died=killed,
         failed=True,
-        acceptance_reasons=dict.fromkeys(missing, killed),
-        validation_reasons={} if config.validation is None else {"every cell": killed},
+        acceptance_reasons=dict.fromkeys(missing if part.acceptance else [], killed),
+        validation_reasons={} if config.validation is None or part.cells == () else {f"every cell{sizes}": killed},
     )
 
 

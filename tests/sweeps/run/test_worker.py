@@ -64,7 +64,7 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Use:
     def use(*steps: Step) -> list[list[Label]]:
         to_come, skipped = iter(steps), []
 
-        def start(run: Path, pair: str, labels: Sequence[Label], seconds: float | None) -> tuple[int, Sent]:
+        def start(run: Path, pair: str, labels: Sequence[Label], *_: Any) -> tuple[int, Sent]:
             skipped.append(list(labels))
             return next(to_come)(run)
 
