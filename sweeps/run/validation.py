@@ -99,6 +99,8 @@ class Validation:
         own = {(cell.batch_size, cell.context) for cell in session.cells}
         planned = decoded_points(session.config, session.pair.name)
         self._points = [point for point in planned if (point.batch_size, point.context) in own]
+        self._share = len(self._points) / max(1, len(planned))
+        """Of the seconds for decoding the pair, what is for the points decoded here."""
         self._spare_s: dict[DecodedKey, float] = {}
         """Seconds of each cell that disturbed blocks may still be decoded again for."""
 
@@ -159,7 +161,7 @@ class Validation:
             self._session.should_take("decoding", left_out_s)
             if own.left_s < self._session.deadline.left_s and left_out_s is not None:
                 assert self._asked.max_seconds is not None  # or its end were no nearer
-                self._session.outcome.needed_decoding_s = self._asked.max_seconds + left_out_s
+                self._session.outcome.needed_decoding_s = self._asked.max_seconds + left_out_s / self._share
             worst = max(self._left_out, key=lambda label: self._left_out[label] / counts[label])
             told = [f"most of {worst}", *([VALIDATION_SECONDS] if own.left_s < self._session.deadline.left_s else [])]
             self._session.outcome.left_out.append(
@@ -320,9 +322,7 @@ class Validation:
         """
         limit_s = self._asked.max_seconds
         if limit_s is not None:
-            planned = decoded_points(self._config, self._session.pair.name)
-            limit_s *= len(self._points) / max(1, len(planned))
-            limit_s = max(0.0, limit_s - log.spent_s(self._session.pair.name))
+            limit_s = max(0.0, limit_s * self._share - log.spent_s(self._session.pair.name))
         return Deadline(limit_s, now=lambda: self._session.deadline.now_s)
 
     def _batches(self, cell: ValidationCell) -> list[Batch]:

@@ -96,11 +96,13 @@ def measure_apart(
             label: Label | None = None if kind is None else (kind, mark["name"])
             say(f"pair {pair}: killed: {death if kind == 'timing' else where}")
             if label is None or label in skipped:
-                return _with_reasons(end_pair(run, config, pair, where, part), skipped)
+                with OpenRun(run, config, fresh=False) as opened:
+                    return _with_reasons(end_pair(opened, pair, where, part), skipped)
             skipped[label] = f"killed: {death if kind in ('timing', 'decoding') else where}"
             if kind == "timing":
                 cells = [cell for cell in plan_cells(config) if cell.id == mark["name"]]
-                _record(run, config, cells, death, running=(mark["arm"], mark["block"]))
+                with OpenRun(run, config, fresh=False) as opened:
+                    _record(opened, cells, death, running=(mark["arm"], mark["block"]))
     finally:
         clear_checkpoint(run)
 
@@ -245,14 +247,14 @@ def work(
     except ValueError as error:
         return ValueError(str(error))
     except (OSError, MemoryError, ModuleNotFoundError) as error:
-        return _of_the_machine(error)
+        return of_the_machine(error)
     except Exception as error:
         if debug_by_environment():
             traceback.print_exception(error)
         return RuntimeError(f"pair {pair_name}: {type(error).__name__}: {error}")
 
 
-def _of_the_machine(error: OSError | MemoryError | ModuleNotFoundError) -> Exception:
+def of_the_machine(error: OSError | MemoryError | ModuleNotFoundError) -> Exception:
     """The error as one of Python's own kinds, or of the store's, which another process can read."""
     match error:
         case StorageError():
@@ -295,11 +297,11 @@ def _death(code: int) -> str:
     return f"its process got {name}{often}"
 
 
-def end_pair(run: Path, config: Config, pair: str, reason: str, part: Part = WHOLE) -> PairOutcome:
+def end_pair(opened: OpenRun, pair: str, reason: str, part: Part = WHOLE) -> PairOutcome:
     """The outcome of a part of a pair that is not tried again, every arm without a block recorded as killed."""
-    killed = f"killed: {reason}"
+    killed, config, run = f"killed: {reason}", opened.config, opened.path
     own = [cell for cell in plan_cells(config) if cell.pair == pair and (part.cells is None or cell.id in part.cells)]
-    _record(run, config, own, reason)
+    _record(opened, own, reason)
     missing = [one.name for one in config.sampling if not acceptance_path(run, pair, one.name).exists()]
     sizes = "" if part.cells is None else f" of batch size {', '.join(map(str, sorted({c.batch_size for c in own})))}"
     return PairOutcome(
@@ -310,18 +312,15 @@ def end_pair(run: Path, config: Config, pair: str, reason: str, part: Part = WHO
     )
 
 
-def _record(
-    run: Path, config: Config, cells: Iterable[Cell], reason: str, running: tuple[str, int] | None = None
-) -> None:
+def _record(opened: OpenRun, cells: Iterable[Cell], reason: str, running: tuple[str, int] | None = None) -> None:
     """Journal lines that say `killed`: of the running arm and block, and of every arm that has no block."""
-    with OpenRun(run, config, fresh=False) as opened:
-        journal = opened.journal
-        known = {(line.cell, line.arm) for line in journal.latest.values()}
-        for cell in cells:
-            arms = arm_names(config.grid.gamma, catches_up=cell.catches_up)
-            killed = {arm: 0 for arm in arms if (cell.id, arm) not in known}
-            if running is not None and not journal.done(cell.id, *running):
-                killed |= [running]
-            for arm, block in killed.items():
-                line = {"axes": cell.axes, "arm": arm, "block": block, "samples_s": []}
-                journal.append({**line, "status": "killed", "reason": reason})
+    journal = opened.journal
+    known = {(line.cell, line.arm) for line in journal.latest.values()}
+    for cell in cells:
+        arms = arm_names(opened.config.grid.gamma, catches_up=cell.catches_up)
+        killed = {arm: 0 for arm in arms if (cell.id, arm) not in known}
+        if running is not None and not journal.done(cell.id, *running):
+            killed |= [running]
+        for arm, block in killed.items():
+            line = {"axes": cell.axes, "arm": arm, "block": block, "samples_s": []}
+            journal.append({**line, "status": "killed", "reason": reason})

@@ -57,8 +57,8 @@ def test_a_part_has_its_share_of_the_seconds_for_decoding(
 
 
 def test_a_part_that_dies_costs_its_own_cells(tmp_path: Path) -> None:
-    made.begin(tmp_path, DECODED).close()
-    outcome = end_pair(tmp_path, DECODED, "p", "gone", Part(acceptance=False, cells=SMALL))
+    with made.begin(tmp_path, DECODED) as opened:
+        outcome = end_pair(opened, "p", "gone", Part(acceptance=False, cells=SMALL))
     assert outcome.acceptance_reasons == {}
     assert outcome.validation_reasons == {"every cell of batch size 1": "killed: gone"}
     assert {line.cell for line in Run.open(tmp_path).journal()} == set(SMALL)
