@@ -82,7 +82,7 @@ def test_an_address_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_servers_are_measured_from_where_their_client_is() -> None:
-    engine = {"kind": "vllm", "base_url": "http://localhost:8000"}
+    engine = {"kind": "vllm", "base_url": "http://localhost:8000", "gamma": 0}
     served = {"name": "x", "pairs": [{"name": "a", "engine": [engine]}], "executor": {"kind": "ray"}}
     with pytest.raises(ConfigError, match=r"executor.kind: expected local, since servers are measured"):
         config_of(served, "served")
