@@ -28,7 +28,7 @@ def set_up() -> None:
 def runtime(*accidents: str) -> dict[str, Any]:
     """The runtime environment of tasks with these accidents."""
     return {
-        "worker_process_setup_hook": f"{__name__}.set_up",
+        "worker_process_setup_hook": "tests.sweeps.cluster.nodes.set_up",
         "env_vars": {ACCIDENTS: ",".join(("fake", *accidents)), "PYTHONPATH": odd_workers.PATHS},
     }
 

@@ -18,6 +18,7 @@ from specgauge.sweeps.plan import plan_cells
 from specgauge.sweeps.run import runner
 from specgauge.sweeps.store.journal import read_journal
 from specgauge.sweeps.store.rundir import CELLS, Run
+from specgauge.sweeps.store.writer import OpenRun
 from tests.sweeps import made, odd_workers
 from tests.sweeps.apart import ARMS, measured, wait_for
 from tests.sweeps.cluster.nodes import cluster_of, name_of
@@ -95,7 +96,7 @@ def test_a_run_goes_on_where_its_driver_was_killed_here_or_there(tmp_path: Path)
 def _is_free(out: Path) -> bool:
     """Whether nobody writes the run any more."""
     try:
-        made.OpenRun(out, CONFIG, fresh=False).close()
+        OpenRun(out, CONFIG, fresh=False).close()
     except ValueError:
         return False
     return True

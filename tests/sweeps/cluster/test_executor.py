@@ -19,7 +19,7 @@ from tests.sweeps import made
 from tests.sweeps.fake_bench import SIZES
 
 
-def node(name: str, host: str = "h", **resources: float) -> dict[str, Any]:
+def node(name: str, host: str = "h", **resources: Any) -> dict[str, Any]:
     return {"NodeID": name * 8, "NodeManagerHostname": host, "Alive": True, "Resources": resources}
 
 

@@ -12,6 +12,7 @@ from specgauge.sweeps.cluster import keeper as module
 from specgauge.sweeps.cluster.exchange import unpack
 from specgauge.sweeps.cluster.keeper import Keeper, least_blocks, planned_jobs
 from specgauge.sweeps.plan import plan_cells
+from specgauge.sweeps.run.budget import Deadline
 from specgauge.sweeps.store.outcomes import ALL_MISSING, PairOutcome
 from specgauge.sweeps.store.rundir import CELLS, ENVIRONMENT, Run
 from tests.sweeps import made
@@ -93,11 +94,7 @@ def test_seconds_are_shared_by_the_jobs_that_wait(path: Path, monkeypatch: pytes
     """One acceptance may take all that is left (it takes three tenths); of two jobs at a time each has its half."""
     now_s = [0.0]
 
-    class Deadline(module.Deadline):
-        def __init__(self, seconds: float | None = None) -> None:
-            super().__init__(seconds, now=lambda: now_s[0])
-
-    monkeypatch.setattr(module, "Deadline", Deadline)
+    monkeypatch.setattr(module, "Deadline", lambda seconds: Deadline(seconds, now=lambda: now_s[0]))
     keeper = keeper_of(path, seconds=100.0, at_once=1)
     seconds = [order.seconds for order in (keeper.begin(ACCEPTANCE, "a"), keeper.begin(LARGE, "a")) if order]
     assert seconds == [100.0, pytest.approx(100.0 / 3)]  # the machine's job is another that waits
