@@ -28,7 +28,8 @@ def asked(nodes: list[dict[str, Any]], sizes: PairSizes = SIZES, **own: Any) -> 
 
 
 CPUS = [node("a", CPU=0.0), node("b", CPU=8.0, memory=2e9), node("c", CPU=16.0, memory=4e9)]
-GPUS = [node("a", CPU=8.0, GPU=4.0, **{"accelerator_type:H100": 1.0}), node("b", CPU=16.0, GPU=2.0)]
+GPUS = [node("a", CPU=8.0, GPU=4.0), node("b", CPU=16.0, GPU=2.0)]
+GPUS[0]["Resources"]["accelerator_type:H100"] = 1.0
 
 
 def test_a_task_on_cpus_has_a_node_and_the_memory_of_the_estimate() -> None:

@@ -14,8 +14,9 @@ from specgauge.sweeps.plan import plan_cells
 from specgauge.sweeps.run import worker
 from specgauge.sweeps.run.session import Part
 from specgauge.sweeps.run.worker import end_pair, measure_apart, work
-from specgauge.sweeps.store.outcomes import PairOutcome
+from specgauge.sweeps.store.outcomes import PairOutcome, together
 from specgauge.sweeps.store.rundir import ENVIRONMENT, Run
+from specgauge.sweeps.store.schema import WarningRow
 from tests.sweeps import made, odd_workers
 from tests.sweeps.fake_bench import PROMPTS, FakeBench
 
@@ -62,6 +63,30 @@ def test_a_part_that_dies_costs_its_own_cells(tmp_path: Path) -> None:
     assert outcome.acceptance_reasons == {}
     assert outcome.validation_reasons == {"every cell of batch size 1": "killed: gone"}
     assert {line.cell for line in Run.open(tmp_path).journal()} == set(SMALL)
+
+
+def test_the_outcome_of_a_pair_is_that_of_its_parts() -> None:
+    """Seconds are needed by those that left something out, as many at once as are measured at once."""
+    row = WarningRow(code="c", message="m", remedy="r")
+    parts = [
+        PairOutcome(acceptance_reasons={"a": "oom"}, warnings=[row], left_out=["x"], needed_s=30.0),
+        PairOutcome(bad_input="first", validation_reasons={"b": "killed"}, warnings=[row], failed=True),
+        PairOutcome(bad_input="second", died="killed: n", left_out=["x", "y"], needed_s=10.0, needed_decoding_s=7.0),
+    ]
+    assert together(parts, at_once=2) == PairOutcome(
+        bad_input="first",
+        died="killed: n",
+        failed=True,
+        acceptance_reasons={"a": "oom"},
+        validation_reasons={"b": "killed"},
+        warnings=[row],
+        left_out=["x", "y"],
+        needed_s=20.0,
+        needed_decoding_s=7.0,
+    )
+    unknown = [PairOutcome(left_out=["x"], needed_s=1.0), PairOutcome(left_out=["y"])]
+    assert together(unknown).needed_s is None
+    assert together([PairOutcome(), PairOutcome()]) == PairOutcome()
 
 
 def test_what_is_done_meanwhile_ends_the_worker_by_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
