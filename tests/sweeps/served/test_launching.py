@@ -6,6 +6,7 @@ import os
 import shlex
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from specgauge.configs.engines import EngineConfig
 from specgauge.configs.schema import Config
 from specgauge.sweeps.analysis.predictions import predict_run
 from specgauge.sweeps.run.runner import run
-from specgauge.sweeps.served.launching import Launch, LiveServer, StartedServer, launched_visits
+from specgauge.sweeps.served.launching import Launch, LiveServer, StartedServer, checked_gammas, launched_visits
 from specgauge.sweeps.store.rundir import Run
 from tests.sweeps.served.simulated import served_config
 
@@ -63,6 +64,20 @@ def test_a_vllm_takes_every_gamma_between_two_visits_of_a_plain_server() -> None
     assert visited({**engine, "launch": {"live": False}}, [0, 2])[0] == ("StartedServer", (0,), [0, 1, 2])
     lookups = {"kind": "vllm", "target": "t", "method": "ngram", "launch": {}}
     assert visited(lookups, [0, 2, 4]) == [("LiveServer", (0, 2, 4), list(range(8)))]
+
+
+def test_the_middle_and_the_largest_gamma_of_a_live_server_are_checked_by_restart() -> None:
+    engine = {"kind": "vllm", "target": "t", "draft": "d", "launch": {}}
+    launch = Launch(engine=EngineConfig.model_validate(engine), folder=Path("servers"), streams=4)
+    assert checked_gammas(launch, [0, 1, 2, 4]) == [2, 4]
+    assert checked_gammas(launch, [0, 3]) == [3]
+    visits = list(launched_visits(launch, [0, 1, 2, 4], blocks=3, most=8, checked=(2, 4)))
+    assert [(one.gammas, one.purpose, len(one.blocks or ())) for one in visits] == [
+        ((0,), "timing", 3), ((1, 2, 4), "timing", 8), ((2,), "restart", 3), ((4,), "restart", 3), ((0,), "timing", 3),
+    ]  # fmt: skip
+    for own in ({"check_live": False}, {"live": False}):
+        without = EngineConfig.model_validate({**engine, "launch": own})
+        assert checked_gammas(replace(launch, engine=without), [0, 1, 2, 4]) == []
 
 
 def test_where_one_server_cannot_take_every_gamma_each_has_its_own() -> None:
