@@ -81,6 +81,7 @@ def served_block(block: LoadBlock, place: ServedRow, steps: LiveRounds | None = 
         tokens_per_s=block.tokens_per_s or None,
         ttft_s=block.ttft_s,
         tpot_s=tpot_s or None,
+        token_s=block.token_s,
         tokens_per_round_chunks=block.tokens_per_round if gamma else None,
         tokens_per_round_counters=omega,
         tokens_per_round_requests=sum(one.tokens for one in by_request) / rounds if rounds else None,
