@@ -83,6 +83,7 @@ def served_block(block: LoadBlock, place: ServedRow, steps: LiveRounds | None = 
         tokens_per_s=block.tokens_per_s or None,
         ttft_s=block.ttft_s,
         tpot_s=tpot_s or None,
+        token_s=block.token_s,
         tokens_per_round_chunks=block.tokens_per_round if gamma else None,
         tokens_per_round_counters=omega,
         tokens_per_round_requests=sum(_sent(*one) for one in told) / rounds if rounds else None,

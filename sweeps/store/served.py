@@ -77,6 +77,9 @@ class ServedRow:
     ttft_s: NotNegative | None = None
     tpot_s: Positive | None = None
     """After the first token: the median over streams."""
+    token_s: Positive | None = None
+    """Seconds per token of a stream while all streams were decoding: prefills of others and last rounds that a length
+    limit cuts are not in it, so that it is what T_round over Ω predicts."""
     tokens_per_round_chunks: Positive | None = None
     tokens_per_round_counters: Positive | None = None
     tokens_per_round_requests: Positive | None = None
