@@ -21,6 +21,7 @@ from specgauge.bench.serving.block_notes import graph_notes, notes_of
 from specgauge.bench.serving.closed_loop import LoadBlock
 from specgauge.bench.serving.counters import EngineCounts, request_counts
 from specgauge.bench.serving.live_steps import LiveRounds
+from specgauge.bench.serving.streams import Stream
 from specgauge.sweeps.run.session import warning_of
 from specgauge.sweeps.store.counts import CountsRow
 from specgauge.sweeps.store.rows import row_of
@@ -54,7 +55,8 @@ class ServedBlock:
 def served_block(block: LoadBlock, place: ServedRow, steps: LiveRounds | None = None) -> ServedBlock:
     """What a block gave; place: a row that says what it is of, and no more; steps: rounds that its engine logged."""
     gamma, counts = place.gamma, block.counts
-    by_request = list(_of_requests(block, gamma))
+    told = list(_of_requests(block, gamma))
+    by_request = [counts for _, counts in told]
     omega = None if counts is None or not gamma else counts.tokens_per_round
     t_round_s, tpot_s = block.t_round_s, _token_s(block)
     is_by_tokens = t_round_s is None and tpot_s is not None and (omega is not None or gamma == 0)
@@ -84,7 +86,7 @@ def served_block(block: LoadBlock, place: ServedRow, steps: LiveRounds | None = 
         token_s=block.token_s,
         tokens_per_round_chunks=block.tokens_per_round if gamma else None,
         tokens_per_round_counters=omega,
-        tokens_per_round_requests=sum(one.tokens for one in by_request) / rounds if rounds else None,
+        tokens_per_round_requests=sum(_sent(*one) for one in told) / rounds if rounds else None,
         client_share=block.client_share,
         running=block.running,
         waiting=block.waiting,
@@ -147,17 +149,24 @@ def _not_reached(block: LoadBlock) -> str | None:
     return block.not_reached
 
 
-def _of_requests(block: LoadBlock, gamma: int) -> Iterator[EngineCounts]:
+def _sent(stream: Stream, counts: EngineCounts) -> int:
+    """Tokens of a request's rounds that its client got: without those past its length, which its steps have."""
+    return counts.tokens if stream.later_tokens is None else min(counts.tokens, stream.later_tokens)
+
+
+def _of_requests(block: LoadBlock, gamma: int) -> Iterator[tuple[Stream, EngineCounts]]:
     """Rounds of this γ and those that found nothing, of each request whose server tells every step."""
     for stream in block.done if gamma else ():
         try:
             found = request_counts(stream, is_by_round=block.is_by_round)
         except ValueError:  # the notes of the block tell what disagrees
             continue
-        if gamma in found and not set(found) - {0, gamma}:
-            own, plain = found[gamma], found.get(0)
-            extra = 0 if plain is None else plain.rounds
-            yield replace(own, rounds=own.rounds + extra, tokens=own.tokens + extra)
+        if found and not set(found) - {0, gamma}:
+            extra = found[0].rounds if 0 in found else 0
+            own = found.get(gamma) or EngineCounts(
+                engine="vllm", rounds=0, tokens=0, drafted=0, accepted=0, accepted_by_position=(0,) * gamma
+            )
+            yield stream, replace(own, rounds=own.rounds + extra, tokens=own.tokens + extra)
 
 
 def _units(block: LoadBlock, by_request: list[EngineCounts], gamma: int) -> Iterator[Mapping[str, Any]]:
