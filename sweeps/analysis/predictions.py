@@ -52,7 +52,7 @@ from specgauge.sweeps.analysis.warnings import (
 )
 from specgauge.sweeps.plan import chains, plan_cells, planned_pairs
 from specgauge.sweeps.served.validation import served_validation
-from specgauge.sweeps.served.warnings import lost_warnings, served_warnings
+from specgauge.sweeps.served.warnings import live_warnings, lost_warnings, served_warnings
 from specgauge.sweeps.store.derived import stands, write_answers
 from specgauge.sweeps.store.outcomes import OUT_OF_TIME, PairOutcome, read_outcomes
 from specgauge.sweeps.store.rows import columns, plain, readable, write_csv
@@ -386,6 +386,7 @@ def _measured_warnings(analysed: AnalysedRun, validation: Sequence[Mapping[str, 
         else:
             if analysed.run.is_served:
                 yield from served_warnings(pair.name, served)
+                yield from live_warnings(pair.name, served, confidence=config.precision.confidence)
             for row in timing_warnings(config, pair.name, own, analysed.decoded.disturbances(pair.name)):
                 is_told = row.code == "skipped" and analysed.run.is_served  # as a batch size that was not reached
                 if (has_time or row.code != UNMEASURED) and not is_told:  # what there was no time for is told once
