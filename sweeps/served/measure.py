@@ -223,7 +223,11 @@ class ServedPair:
         for cell in self._session.cells:
             for gamma in self._gammas:
                 taken, why = self._blocks(cell, gamma), self._why_left_out(cell, gamma)
-                if why is not None and len(taken) < self._config.precision.min_blocks:
+                if (
+                    why is not None
+                    and len(taken) < self._config.precision.min_blocks
+                    and not self._is_closed(cell, gamma)
+                ):
                     line = {"axes": cell.axes, "arm": arm_of(gamma), "block": max(taken, default=-1) + 1}
                     notes = {**self._notes, SEARCH_NOTE: "decided"}
                     self._journal.append({**line, "status": "skipped", "reason": why, "samples_s": [], "notes": notes})

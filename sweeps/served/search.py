@@ -123,10 +123,13 @@ class GammaSearch:
         return f"cannot be best: S at most {math.exp(most):.3g}, best is {math.exp(known[best].log_s):.3g}"
 
     def is_open(self, at: tuple[int, int], gamma: int) -> bool:
-        """Whether more blocks of a γ (0: plain decoding) can still change what is recommended in a cell."""
+        """Whether more blocks of a γ (0: plain decoding) can still change what is recommended in a cell.
+
+        Not before plain decoding, a γ and its acceptance are known there: nothing is recommended then.
+        """
         known = self._known(at)
         if known is None:
-            return True
+            return False
         measured = {one: own for one, own in known.items() if own.blocks}
         best, chosen = self._best(known), self._recommended(known)
         open_ones = set[int]()
