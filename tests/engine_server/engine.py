@@ -177,15 +177,20 @@ class Engine:
     def _show(self, counters: dict[str, float]) -> None:
         self._shown = counters
 
+    def accepts(self, gamma: int) -> int:
+        """Drafts that one round accepts."""
+        accepted = 0
+        while accepted < gamma and self._random.random() < self.settings.alpha:
+            self.accepted_by_position[accepted] += 1
+            accepted += 1
+        return accepted
+
     def _round(self, one: Request, gamma: int, now: float) -> int:
         """The drafts that it accepted."""
         counters, own = self.counters, self.settings
         if gamma and own.finds < 1 and self._random.random() >= own.finds:
             gamma = 0
-        accepted = 0
-        while accepted < gamma and self._random.random() < own.alpha:
-            self.accepted_by_position[accepted] += 1
-            accepted += 1
+        accepted = self.accepts(gamma)
         if gamma:
             counters["num_drafts"] += 1
             counters["num_draft_tokens"] += gamma
