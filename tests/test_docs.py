@@ -53,7 +53,8 @@ from tests.test_house import FILES, ROOT, tree_of
 
 __all__ = ["command"]  # a fixture
 
-PAGES = tuple(sorted(path.relative_to(ROOT).as_posix() for path in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"))))
+_FOUND = (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"))
+PAGES = tuple(sorted(path.relative_to(ROOT).as_posix() for path in _FOUND))
 SECTIONS: dict[str, type[BaseModel]] = {
     "top level": Config,
     "pairs[…]": PairConfig,

@@ -13,6 +13,8 @@ from specgauge.sweeps.served.texts import PromptTexts
 AGREE = 0.05
 """How near two blocks of warming up must be in tokens a second."""
 MOST_WARM_UPS = 6
+MOST_DRAFTED = 1.05
+"""Of γ drafts a round, beyond which a server has another γ."""
 
 
 class WrongServerError(ValueError):
@@ -63,7 +65,7 @@ class Load:
             max_new_tokens=self._new,
             gamma=arm.gamma,
             temperature=sampling.temperature,
-            extra=sampling_fields(sampling),
+            extra={**sampling_fields(sampling), **arm.fields},
         )
         self._texts.told(prompts, block.streams)
         return block
@@ -106,6 +108,11 @@ def _check_drafts(arm: ServedArm, block: LoadBlock) -> None:
         raise WrongServerError(
             f"{where}: expected rounds of γ = {arm.gamma} drafts, got a token a round: it does not speculate; start it "
             "with speculation, or give it as gamma: 0"
+        )
+    if arm.gamma and counts is not None and (counts.drafted or 0) > MOST_DRAFTED * arm.gamma * counts.rounds:
+        raise WrongServerError(
+            f"{where}: expected rounds of γ = {arm.gamma} drafts, got {counts.drafted} in {counts.rounds} of them: "
+            "it has another γ; give the one that it was started with"
         )
     if not arm.gamma and drafts:
         raise WrongServerError(

@@ -21,15 +21,16 @@ ROOT = Path(__file__).parents[3]
 SETTINGS = json.dumps({"step_s": 0.004, "draft_s": 0.0005, "per_request": True})
 
 
-def launched(options: Sequence[str] = (), **sections: Any) -> Config:
+def launched(options: Sequence[str] = (), *, kind: str = "openai", **sections: Any) -> Config:
     words = [sys.executable, "-m", "tests.engine_server", "--port", "{port}", "--gamma", "{gamma}"]
     engine = {
+        "kind": kind,
         "launch": {
             "command": shlex.join([*words, "--settings", SETTINGS, *options]),
             "ready_seconds": 60,
             "stop_seconds": 5,
             "env": {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])},
-        }
+        },
     }
     return served_config(
         **{

@@ -90,6 +90,7 @@ def test_a_gamma_without_a_server_is_told_and_the_others_are_measured(tmp_path: 
     [
         ({"model": "other"}, None),
         ({"gamma": 0}, "expected a server that speculates"),
+        ({"gamma": 5}, "it has another γ"),
         ({"fails_every": 5}, "requests failed"),
         ({"crash_after": 12}, None),
         ({"api_key": "word"}, "401"),
