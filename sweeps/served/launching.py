@@ -2,7 +2,8 @@
 
 StartedServer(launch, 2, blocks=range(3))            visits: 0, 1, 2, 4, then 4, 2, 1, 0: what drifts hits all alike
 LiveServer(launch, (1, 2, 4), blocks=range(6))       between two visits of a plain server: with a draft model vLLM's
-                                                     γ = 0 costs a step of the draft, which plain decoding has not
+                                                     γ = 0 costs a step of the draft, which plain decoding has not;
+                                                     then servers of two γ alone, which check it
 RequestServer(launch, (0, 1, 2, 4), …)               a llama.cpp whose build takes γ from each request
 """
 
@@ -17,14 +18,19 @@ from functools import partial
 from pathlib import Path
 from types import TracebackType
 
+from specgauge.bench.serving.closed_loop import LoadBlock
 from specgauge.bench.serving.live_gamma import LiveGamma, for_all
+from specgauge.bench.serving.live_steps import LiveRounds, rounds_in
 from specgauge.bench.serving.presets import METHODS, Command, Served, filled, preset
 from specgauge.bench.serving.request_gamma import gamma_fields, unheeded
 from specgauge.bench.serving.server import LaunchedServer, free_port
 from specgauge.bench.serving.streams import OpenAIClient
 from specgauge.configs.engines import NGRAM, EngineConfig
 from specgauge.sweeps.served.servers import Connect, ServedArm, Visit, connect
+from specgauge.sweeps.store.served import Purpose
 
+LIVE = "live"
+"""The name of the server that takes every γ in turn."""
 BLOCKS_A_VISIT = 3
 """Blocks of a cell that a server takes before it is ended, at least."""
 
@@ -151,8 +157,9 @@ class _Started(Visit):
 class StartedServer(_Started):
     """The server of one γ."""
 
-    def __init__(self, launch: Launch, gamma: int, blocks: range) -> None:
+    def __init__(self, launch: Launch, gamma: int, blocks: range, purpose: Purpose = "timing") -> None:
         super().__init__(launch, [gamma], blocks)
+        self.purpose = purpose
 
     async def __aenter__(self) -> Mapping[int, ServedArm]:
         """The arm; none where the server did not start, which `lost` tells."""
@@ -181,10 +188,10 @@ class LiveServer(_Started):
         assert own is not None
         live: LiveGamma | None = None
         try:
-            live = LiveGamma(launch.folder / "live")
+            live = LiveGamma(launch.folder / LIVE)
             largest = [gamma for gamma in self.gammas if gamma]
             made = live.command(launch.served, largest, port=port, base={**os.environ, **own.env}, command=own.command)
-            server = launch.server(made, port, "live")
+            server = launch.server(made, port, LIVE)
             client = await self._start(server)
             if live.engine is None:
                 raise RuntimeError("the server started, and its scheduler told nothing")
@@ -201,9 +208,10 @@ class LiveServer(_Started):
             gamma: ServedArm(
                 gamma=gamma,
                 client=client,
-                server="live",
+                server=LIVE,
                 select=partial(_select, live, gamma),
                 check=partial(_check, live, gamma),
+                steps=partial(_steps, live),
                 ended=server.ended,
                 start_s=server.start_s,
             )
@@ -260,6 +268,12 @@ async def _select(live: LiveGamma, gamma: int) -> None:
     live.set(gamma)
 
 
+def _steps(live: LiveGamma, block: LoadBlock) -> LiveRounds | None:
+    """The rounds of a block; None where stages of the engine work on several steps at once."""
+    is_told = live.engine is not None and live.engine.pipeline == 1
+    return rounds_in(live.steps(), block) if is_told else None
+
+
 def _check(live: LiveGamma, gamma: int) -> str | None:
     """Why the last block was not decoded at a γ; None where its steps were."""
     steps = live.steps()
@@ -271,11 +285,21 @@ def _check(live: LiveGamma, gamma: int) -> str | None:
     return None
 
 
-def launched_visits(launch: Launch, gammas: Sequence[int], *, blocks: int, most: int) -> Iterator[Visit]:
+def checked_gammas(launch: Launch, gammas: Sequence[int]) -> list[int]:
+    """The γ of a live server that are checked by restart: the largest, which it was started with, and the middle."""
+    own = sorted(gamma for gamma in gammas if gamma)
+    is_checked = launch.is_live and launch.engine.launch is not None and launch.engine.launch.check_live
+    return sorted({own[(len(own) - 1) // 2], own[-1]}) if is_checked and own else []
+
+
+def launched_visits(
+    launch: Launch, gammas: Sequence[int], *, blocks: int, most: int, checked: Sequence[int] = ()
+) -> Iterator[Visit]:
     """The visits of an engine that is started: by γ and back, `blocks` of each cell in one, up to `most` of them all.
 
-    A live vLLM is one visit, between two of a plain server, and a llama.cpp that takes γ from its requests one alone;
-    where they refuse, every γ has a server of its own. The caller ends where everything is known.
+    A live vLLM is one visit, between two of a plain server, and followed by servers of the γ that are `checked`; a
+    llama.cpp that takes γ from its requests is one alone. Where they refuse, every γ has a server of its own. The
+    caller ends where everything is known.
     """
     order = list(gammas)
     if launch.is_live:
@@ -285,6 +309,7 @@ def launched_visits(launch: Launch, gammas: Sequence[int], *, blocks: int, most:
         yield from (StartedServer(launch, gamma, range(blocks)) for gamma in apart)
         yield live
         if live.refused is None:
+            yield from (StartedServer(launch, gamma, range(blocks), "restart") for gamma in checked)
             yield from (StartedServer(launch, gamma, range(blocks, min(2 * blocks, most))) for gamma in apart)
             return
     is_begun = False

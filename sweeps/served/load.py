@@ -37,8 +37,12 @@ def sampling_fields(sampling: SamplingConfig) -> dict[str, Any]:
 class Load:
     """What blocks of one pair are made of."""
 
-    def __init__(self, texts: PromptTexts, *, max_new_tokens: int, samples: int) -> None:
-        """Every request writes `max_new_tokens`; `samples` is the least number of requests in a block."""
+    def __init__(self, texts: PromptTexts, *, max_new_tokens: int, samples: int, looks_up: bool = False) -> None:
+        """Every request writes `max_new_tokens`; `samples` is the least number of requests in a block.
+
+        looks_up: drafts come from lookups, which may find none in a whole block.
+        """
+        self._looks_up = looks_up
         self._texts, self._new, self._samples = texts, max_new_tokens, samples
         self._learned: set[int] = set()
 
@@ -83,7 +87,7 @@ class Load:
             found.append(block)
             if block.void is not None:
                 break
-            _check_drafts(arm, block)
+            _check_drafts(arm, block, looks_up=self._looks_up)
             if len(found) > 1 and _agree(found[-2], block):
                 break
         arm.warm.add(cell.id)
@@ -99,12 +103,12 @@ def _rate(block: LoadBlock) -> float:
     return sum(stream.tokens or 0 for stream in block.done) / (block.ended_s - block.started_s)
 
 
-def _check_drafts(arm: ServedArm, block: LoadBlock) -> None:
+def _check_drafts(arm: ServedArm, block: LoadBlock, *, looks_up: bool) -> None:
     """Hold what the server counts, else the tokens of a chunk, against the γ that it was given for."""
     largest = max((tokens or 0 for stream in block.done for tokens in stream.chunk_tokens), default=0)
     counts, where = block.counts, arm.client.base_url
     drafts = largest > 1 if counts is None else bool(counts.drafted or counts.accepted)
-    if arm.gamma and counts is not None and not drafts and largest <= 1:
+    if arm.gamma and counts is not None and not drafts and largest <= 1 and not looks_up:
         raise WrongServerError(
             f"{where}: expected rounds of γ = {arm.gamma} drafts, got a token a round: it does not speculate; start it "
             "with speculation, or give it as gamma: 0"

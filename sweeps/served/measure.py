@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from specgauge.bench.serving.closed_loop import LoadBlock
+from specgauge.configs.engines import NGRAM
 from specgauge.model.arms import APART, round_arm
 from specgauge.model.stats.medians import worst_half_width
 from specgauge.sweeps.analysis.predictions import recommended_gammas
@@ -22,8 +23,9 @@ from specgauge.sweeps.plan import Cell, chains, decoded_tokens, settings_of
 from specgauge.sweeps.run.budget import BlockPace
 from specgauge.sweeps.run.session import Session
 from specgauge.sweeps.served.blocks import ServedBlock, served_block
-from specgauge.sweeps.served.launching import BLOCKS_A_VISIT, Launch, launched_visits
+from specgauge.sweeps.served.launching import BLOCKS_A_VISIT, Launch, checked_gammas, launched_visits
 from specgauge.sweeps.served.load import Load, WrongServerError
+from specgauge.sweeps.served.restarts import RestartCheck
 from specgauge.sweeps.served.servers import Connect, RunningServers, ServedArm, Visit, connect
 from specgauge.sweeps.served.texts import PromptTexts
 from specgauge.sweeps.served.validating import ServedValidation
@@ -67,6 +69,7 @@ class ServedPair:
             first=known * PROMPTS_A_BLOCK,
         )
         self._load = self._load_of(workload.max_new_tokens)
+        self._check = RestartCheck(session, self._log, self._load)
         self._until = session.deadline.share(1.0 if self._config.validation is None else TIMING_SHARE)
         self._failed: dict[tuple[str, str], str] = {}
         """Why an arm of a cell is not tried again in this call."""
@@ -94,7 +97,12 @@ class ServedPair:
             await ServedValidation(self._session, self._log, load, self._validation_visits).run(recommended)
 
     def _load_of(self, new_tokens: int) -> Load:
-        return Load(self._texts, max_new_tokens=new_tokens, samples=self._config.precision.block_samples)
+        return Load(
+            self._texts,
+            max_new_tokens=new_tokens,
+            samples=self._config.precision.block_samples,
+            looks_up=any(one.method == NGRAM for one in self._pair.engines),
+        )
 
     async def _time(self) -> None:
         """The blocks that costs and acceptance are made of."""
@@ -111,6 +119,9 @@ class ServedPair:
             if self._session.leaves_out(BLOCKS, self._until):
                 break
             async with visit as found:
+                if visit.purpose == "restart":
+                    await self._check.take(visit, found)
+                    continue
                 for gamma, why in visit.lost.items():
                     self._give_up(gamma, why)
                 await self._visit(visit, found)
@@ -127,7 +138,8 @@ class ServedPair:
         if self._launch is None:
             return [RunningServers(self._pair.engines, self._open_client)]
         blocks = max(BLOCKS_A_VISIT, -(-precision.min_blocks // 2))
-        return launched_visits(self._launch, gammas, blocks=blocks, most=precision.max_blocks)
+        checked = checked_gammas(self._launch, gammas)
+        return launched_visits(self._launch, gammas, blocks=blocks, most=precision.max_blocks, checked=checked)
 
     def _validation_visits(self, gammas: Sequence[int], blocks: int) -> Iterable[Visit]:
         if self._launch is not None:
@@ -149,6 +161,8 @@ class ServedPair:
 
     def _has_work(self, visit: Visit) -> bool:
         """Whether a visit has a block to take; a server is not started for none."""
+        if visit.purpose == "restart":
+            return self._check.has_work(visit)
         numbers = visit.blocks or range(self._config.precision.max_blocks)
         return any(
             block not in self._blocks(cell, gamma) and not self._is_closed(cell, gamma)
@@ -262,7 +276,7 @@ class ServedPair:
             block=block,
             server=arm.server,
         )
-        own = served_block(found, place)
+        own = served_block(found, place, arm.steps(found))
         self._log.add(own.row, own.counts)
         if own.status == "failed":
             self._fail(cell, arm.gamma, gone or own.row.reason or "", block, "killed" if gone else "failed")

@@ -13,8 +13,11 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
 
+from specgauge.bench.serving.closed_loop import LoadBlock
+from specgauge.bench.serving.live_steps import LiveRounds
 from specgauge.bench.serving.streams import OpenAIClient
 from specgauge.configs.engines import EngineConfig
+from specgauge.sweeps.store.served import Purpose
 
 Connect = Callable[[EngineConfig, str], OpenAIClient]
 """A client of an engine at an address."""
@@ -34,6 +37,10 @@ def _well() -> str | None:
     return None
 
 
+def _untold(block: LoadBlock) -> None:
+    """An engine that logs no steps."""
+
+
 @dataclass(kw_only=True)
 class ServedArm:
     """One γ on a server that is there."""
@@ -48,6 +55,8 @@ class ServedArm:
     """Makes the server take this γ from now on."""
     check: Callable[[], str | None] = _well
     """Why the last block was not of this γ; None where it was."""
+    steps: Callable[[LoadBlock], LiveRounds | None] = _untold
+    """Rounds of a block that the engine itself logged; None where it logs none."""
     ended: Callable[[], str | None] = _well
     """Why the server is gone; None while it runs."""
     start_s: float | None = None
@@ -63,6 +72,7 @@ class Visit(AbstractAsyncContextManager[Mapping[int, ServedArm]]):
     """Numbers of the blocks that are taken in it; None is as many as are needed."""
     refused: str | None = None
     """Why a server that was to take every γ does not, so that each needs its own."""
+    purpose: Purpose = "timing"
 
     def __init__(self, gammas: Sequence[int]) -> None:
         self.gammas = tuple(gammas)

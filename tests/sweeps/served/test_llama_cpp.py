@@ -1,5 +1,6 @@
 """`specgauge run` on llama.cpp's own server: the shipped pair at γ = 0 and 2, by a draft model and by lookups."""
 
+import json
 import re
 from importlib.util import find_spec
 from pathlib import Path
@@ -45,8 +46,12 @@ def config(path: Path, pairs: dict[str, dict[str, Any]], **sections: Any) -> str
 @pytest.fixture(scope="module")
 def measured(launch: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Run:
     folder = tmp_path_factory.mktemp("run")
+    prompts = folder / "prompts.jsonl"
+    texts = ["\n".join(f"def add{one}(x): return x + {line % 3}" for line in range(9)) for one in range(4)]
+    prompts.write_text("".join(json.dumps({"prompt": text}) + "\n" for text in texts), encoding="utf-8")
+    workload = {"prompts": str(prompts), "max_new_tokens": 24}
     pairs = {"drafts": launch, "lookups": {**launch, "draft": None, "method": "ngram"}}
-    assert main(["run", config(folder / "llama.yaml", pairs), "--out", str(folder / "run")]) == 0
+    assert main(["run", config(folder / "llama.yaml", pairs, workload=workload), "--out", str(folder / "run")]) == 0
     return Run.open(folder / "run")
 
 

@@ -116,6 +116,16 @@ def test_a_server_with_a_fault_costs_its_own_gamma_alone(
         assert words in found.loc[found["gamma"] == 3, "reason"].iloc[-1]
 
 
+def test_lookups_that_find_nothing_are_measured_and_told(tmp_path: Path) -> None:
+    addresses = [{"base_url": f"http://gamma{gamma}:1", "gamma": gamma, "method": "ngram"} for gamma in (0, 3)]
+    config = served_config(pairs=[{"name": "a", "engine": addresses}], grid={"batch_size": 1, "context": 64})
+    assert not measure(tmp_path, config, engines(0, 3, finds=0.0, per_request=False)).failed
+    predict_run(Run.open(tmp_path))
+    (row,) = Run.open(tmp_path).rows(PredictionRow)
+    assert (row.status, row.tokens_per_round) == ("ok", 1.0)
+    assert "nothing_drafted" in {one["code"] for one in Run.open(tmp_path).warnings}
+
+
 def test_plain_decoding_that_speculates_is_refused(tmp_path: Path) -> None:
     servers = Servers({0: Engine(replace(FAST, gamma=2)), 1: Engine(replace(FAST, gamma=1))})
     measure(tmp_path, served_config((0, 1)), servers)
