@@ -72,6 +72,10 @@ def test_chunks_and_counters_tell_the_same_tokens_a_round(measured: Run) -> None
         assert row.tokens_per_round_counters == row.tokens_per_round_chunks
 
 
+def test_prompts_are_exactly_as_long_as_they_were_to_be(measured: Run) -> None:
+    assert {(row.prompts, row.prompt_tokens) for row in read_served(measured.path)} == {("ids", 48.0)}
+
+
 def test_accepted_drafts_are_those_that_the_server_logged(measured: Run) -> None:
     """Its log has a line a request, warm-ups and probes included: those of a block follow each other in it."""
     for pair in ("drafts", "lookups"):

@@ -68,6 +68,18 @@ def test_prompts_have_the_tokens_of_the_context_and_no_common_beginning(tmp_path
     assert all(engine.counters["prefix_cache_hits"] == 0 for engine in servers.engines.values())
 
 
+@pytest.mark.parametrize(("tokenizes", "form", "tokens"), [("prompt", "ids", {64.0}), ("", "text", None)])
+def test_what_prompts_were_sent_as_is_kept(
+    tmp_path: Path, tokenizes: str, form: str, tokens: set[float] | None
+) -> None:
+    servers = engines(0, 1, prefix_cache=True, tokenizes=tokenizes, letters=3, begins=True)
+    measure(tmp_path, served_config((0, 1)), servers)
+    rows = read_served(tmp_path)
+    assert {row.prompts for row in rows} == {form}
+    assert ({row.prompt_tokens for row in rows} == {64.0}) == (tokens is not None)
+    assert all(engine.counters["prefix_cache_hits"] == 0 for engine in servers.engines.values())
+
+
 def test_a_second_call_measures_what_is_missing(measured: Path, tmp_path: Path) -> None:
     servers = engines(0, 1, 3)
     before = (measured / "cells.jsonl").read_bytes()
