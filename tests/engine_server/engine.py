@@ -34,6 +34,15 @@ class EngineSettings:
     draft_sampling: str = "greedy"
     tells: str = "ids"
     """How a chunk tells its tokens: ids, usage, nothing, or singly (llama.cpp: a token an event, with timings)."""
+    letters: int = 0
+    """Of a token: a longer word has several; 0 is a token a word."""
+    tokenizes: str = ""
+    """What /tokenize calls its text; empty: there is none."""
+    begins: bool = False
+    """Whether the tokenizer puts a token before a text."""
+    adds_to_ids: int = 0
+    """Tokens put before a prompt of ids."""
+    takes_ids: bool = True
     per_request: bool = False
     has_metrics: bool = True
     n_max_honoured: bool = False
@@ -98,6 +107,8 @@ class Engine:
         self._shown = {**self.counters}
         self.accepted_by_position = [0] * 16
         self.requests = 0
+        self.tokenized = 0
+        """Requests to /tokenize."""
         self.is_gone = False
         self._random = random.Random(settings.seed)
         self._cached: set[tuple[Any, ...]] = set()
