@@ -44,21 +44,25 @@ class ServedBlock:
     """`ok`, `skipped` where the server cannot hold that many streams, `failed`."""
 
     @property
-    def t_round_s(self) -> float | None:
-        """T_round(B, γ), T_decode(B) at γ = 0; None where it is not known or does not count."""
-        return self.row.t_round_s if self.status == "ok" else None
+    def sample_s(self) -> float | None:
+        """T_round(B, γ), T_decode(B) at γ = 0; under a policy the time of a token, as its rounds differ.
+
+        None where it is not known or does not count.
+        """
+        seconds = self.row.t_round_s if self.row.policy is None else self.row.tpot_s
+        return seconds if self.status == "ok" else None
 
 
 def served_block(block: LoadBlock, place: ServedRow) -> ServedBlock:
     """What a block gave; place: a row that says what it is of, and no more."""
     gamma, counts = place.gamma, block.counts
-    by_request = list(_of_requests(block, gamma))
-    omega = None if counts is None or not gamma else counts.tokens_per_round
+    by_request = list(_of_requests(block, gamma or 0))
+    omega = None if counts is None or gamma == 0 else counts.tokens_per_round
     t_round_s, tpot_s = block.t_round_s, _token_s(block)
     is_by_tokens = t_round_s is None and tpot_s is not None and (omega is not None or gamma == 0)
     if is_by_tokens and tpot_s is not None:
         t_round_s = tpot_s * (omega or 1.0)
-    status, reason = _judged(block, t_round_s)
+    status, reason = _judged(block, t_round_s if place.policy is None else tpot_s)
     tokens = [stream.tokens for stream in block.done]
     lengths = [stream.prompt_tokens for stream in block.done if stream.prompt_tokens is not None]
     rounds = sum(one.rounds for one in by_request)
@@ -74,22 +78,31 @@ def served_block(block: LoadBlock, place: ServedRow) -> ServedBlock:
         tokens_per_s=block.tokens_per_s or None,
         ttft_s=block.ttft_s,
         tpot_s=tpot_s or None,
-        tokens_per_round_chunks=block.tokens_per_round if gamma else None,
+        tokens_per_round_chunks=block.tokens_per_round if gamma != 0 else None,
         tokens_per_round_counters=omega,
         tokens_per_round_requests=sum(one.tokens for one in by_request) / rounds if rounds else None,
+        drafts_per_round=_drafts_per_round(counts) if gamma != 0 else None,
         client_share=block.client_share,
         running=block.running,
         waiting=block.waiting,
         preemptions=None if counts is None else counts.preemptions,
         reason=reason,
-        notes=tuple(map(warning_of, _notes(block, reason))),
+        notes=tuple(map(warning_of, _notes(block, reason, place.arm_words))),
     )
+    if place.policy is not None:
+        return ServedBlock(row=row, counts=(), status=status)
     keys = {name: getattr(place, name) for name in ("pair", "sampling", "gamma", "batch_size", "context")}
     found = tuple(
         row_of(CountsRow, {**keys, **unit}, f"{row.source}, {unit['source']}", "it is not kept")
         for unit in (_units(block, by_request, gamma) if gamma and status == "ok" else ())
     )
     return ServedBlock(row=row, counts=found, status=status)
+
+
+def _drafts_per_round(counts: EngineCounts | None) -> float | None:
+    if counts is None or counts.drafted is None or not counts.rounds:
+        return None
+    return counts.drafted / counts.rounds
 
 
 def _token_s(block: LoadBlock) -> float | None:
@@ -106,9 +119,11 @@ def _token_s(block: LoadBlock) -> float | None:
     return median(found) if found else None
 
 
-def _notes(block: LoadBlock, reason: str | None) -> Iterator[Note]:
+def _notes(block: LoadBlock, reason: str | None, arm: str) -> Iterator[Note]:
     """What is told of a block, but for a batch size that `_not_reached` sees reached."""
-    return (note for note in notes_of(block) if note.code != "concurrency_not_reached" or reason is not None)
+    for note in notes_of(block):
+        if note.code != "concurrency_not_reached" or reason is not None:
+            yield replace(note, message=note.message.replace("γ = unknown", arm, 1))
 
 
 def _judged(block: LoadBlock, t_round_s: float | None) -> tuple[str, str | None]:

@@ -11,17 +11,18 @@ import asyncio
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from specgauge.bench.serving.live_gamma import LiveGamma, for_all
 from specgauge.bench.serving.presets import METHODS, Command, Served, filled, preset
 from specgauge.bench.serving.server import LaunchedServer, free_port
 from specgauge.bench.serving.streams import OpenAIClient
 from specgauge.configs.engines import NGRAM, EngineConfig
-from specgauge.sweeps.served.servers import Connect, ServedArm, Visit, connect
+from specgauge.sweeps.served.servers import ArmKey, Arms, Connect, ServedArm, Visit, connect
 
 BLOCKS_A_VISIT = 3
 """Blocks of a cell that a server takes before it is ended, at least."""
@@ -37,6 +38,10 @@ class Launch:
     streams: int
     """The most that it must hold at once."""
     open_client: Connect = connect
+    alpha: float | tuple[float, ...] | None = None
+    """How often drafts are accepted, whatever the models say; None is as they do."""
+    own: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of the engine's speculation, beside ours or in their place."""
 
     @property
     def served(self) -> Served | None:
@@ -54,8 +59,14 @@ class Launch:
             draft=engine.draft,
             method=engine.drafts_by,
             slots=self.streams,
+            alpha=self.alpha,
+            own=self.own,
             options=launch.options,
         )
+
+    def under(self, policy: str, own: Mapping[str, Any]) -> Launch:
+        """The engine under a policy of its own, whose files stand apart."""
+        return replace(self, own=own, folder=self.folder / policy)
 
     def command(self, gamma: int, port: int) -> Command:
         """What is started for a γ.
@@ -111,8 +122,8 @@ class Launch:
 class _Started(Visit):
     """A server that is started on entering."""
 
-    def __init__(self, launch: Launch, gammas: Sequence[int], blocks: range) -> None:
-        super().__init__(gammas)
+    def __init__(self, launch: Launch, arms: Sequence[ArmKey], blocks: range) -> None:
+        super().__init__(arms)
         self.blocks = blocks
         self._launch, self._stack = launch, AsyncExitStack()
 
@@ -129,8 +140,8 @@ class _Started(Visit):
         await client.check_model()
         return client
 
-    def _lose(self, error: Exception) -> Mapping[int, ServedArm]:
-        self.lost = dict.fromkeys(self.gammas, str(error))
+    def _lose(self, error: Exception) -> Arms:
+        self.lost = dict.fromkeys(self.arms, str(error))
         return {}
 
     async def __aexit__(
@@ -141,17 +152,17 @@ class _Started(Visit):
 
 
 class StartedServer(_Started):
-    """The server of one γ."""
+    """The server of one γ, or of a policy whose rounds have up to γ drafts."""
 
-    def __init__(self, launch: Launch, gamma: int, blocks: range) -> None:
-        super().__init__(launch, [gamma], blocks)
+    def __init__(self, launch: Launch, gamma: int, blocks: range, policy: str | None = None) -> None:
+        super().__init__(launch, [gamma if policy is None else policy], blocks)
+        self._gamma, self._policy = gamma, policy
 
-    async def __aenter__(self) -> Mapping[int, ServedArm]:
+    async def __aenter__(self) -> Arms:
         """The arm; none where the server did not start, which `lost` tells."""
-        (gamma,) = self.gammas
-        port = free_port()
+        gamma, policy, port = self._gamma, self._policy, free_port()
         try:
-            server = self._launch.server(self._launch.command(gamma, port), port, f"gamma-{gamma}")
+            server = self._launch.server(self._launch.command(gamma, port), port, policy or f"gamma-{gamma}")
             client = await self._start(server)
         except (ValueError, RuntimeError, OSError) as error:
             await self._stack.aclose()
@@ -159,7 +170,14 @@ class StartedServer(_Started):
         except BaseException:
             await self._stack.aclose()
             raise
-        return {gamma: ServedArm(gamma=gamma, client=client, ended=server.ended, start_s=server.start_s)}
+        arm = ServedArm(
+            gamma=gamma if policy is None else 0,
+            policy=policy,
+            client=client,
+            ended=server.ended,
+            start_s=server.start_s,
+        )
+        return {arm.key: arm}
 
 
 class LiveServer(_Started):
@@ -168,7 +186,7 @@ class LiveServer(_Started):
     refused: str | None = None
     """Why another server is needed for each γ."""
 
-    async def __aenter__(self) -> Mapping[int, ServedArm]:
+    async def __aenter__(self) -> Arms:
         """The arms; none where the server did not start so, which `refused` tells."""
         launch, port = self._launch, free_port()
         own = launch.engine.launch
@@ -221,22 +239,37 @@ def _check(live: LiveGamma, gamma: int) -> str | None:
     return None
 
 
-def launched_visits(launch: Launch, gammas: Sequence[int], *, blocks: int, most: int) -> Iterator[Visit]:
-    """The visits of an engine that is started: by γ and back, `blocks` of each cell in one, up to `most` of them all.
+def launched_visits(
+    launch: Launch,
+    gammas: Sequence[int],
+    *,
+    blocks: int,
+    most: int,
+    policies: Mapping[str, tuple[Launch, int]] = {},
+) -> Iterator[Visit]:
+    """The visits of an engine that is started: by arm and back, `blocks` of each cell in one, up to `most` of them all.
 
-    A live vLLM is one visit, between two of a plain server; where it refuses, every γ has a server of its own. The
-    caller ends where everything is known.
+    A live vLLM is one visit, between two of a plain server; where it refuses, every γ has a server of its own, as every
+    policy has: its launch and the most drafts that it may take. The caller ends where everything is known.
     """
-    order = list(gammas)
+    order: list[ArmKey] = [*gammas, *policies]
+
+    def started(arm: ArmKey, first: int) -> Visit:
+        own = range(first, min(first + blocks, most))
+        if isinstance(arm, int):
+            return StartedServer(launch, arm, own)
+        under, gamma = policies[arm]
+        return StartedServer(under, gamma, own, arm)
+
     if launch.is_live:
-        own = [gamma for gamma in order if gamma or launch.is_plain_live]
+        own = [gamma for gamma in gammas if gamma or launch.is_plain_live]
         live = LiveServer(launch, own, range(most))
-        apart = [gamma for gamma in order if gamma not in own]
-        yield from (StartedServer(launch, gamma, range(blocks)) for gamma in apart)
+        apart = [arm for arm in order if arm not in own]
+        yield from (started(arm, 0) for arm in apart)
         yield live
         if live.refused is None:
-            yield from (StartedServer(launch, gamma, range(blocks, min(2 * blocks, most))) for gamma in apart)
+            yield from (started(arm, blocks) for arm in reversed(apart) if blocks < most)
             return
     for first in range(0, most, blocks):
-        yield from (StartedServer(launch, gamma, range(first, min(first + blocks, most))) for gamma in order)
+        yield from (started(arm, first) for arm in order)
         order.reverse()

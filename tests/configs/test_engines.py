@@ -43,7 +43,8 @@ def test_servers_that_run_tell_the_gammas_and_the_models(tmp_path: Path) -> None
     [
         SERVED,
         LAUNCHED % VLLM,
-        LAUNCHED % f"{VLLM}, arms: [{{name: own, speculative: {{num_speculative_tokens: 4, more: [[1, 2], {{a: no}}]}}}}]",
+        LAUNCHED
+        % f"{VLLM}, arms: [{{name: own, speculative: {{num_speculative_tokens: 4, more: [[1, 2], {{a: no}}]}}}}]",
         SERVED + '      - {base_url: "http://127.0.0.1:8003", arm: adaptive}\n',
     ],
 )
@@ -124,7 +125,8 @@ def test_an_unknown_key_of_an_arm_is_told_with_the_nearest(tmp_path: Path) -> No
         load_config(write(tmp_path, f"name: one\npairs: [{{name: a, engine: {engine}}}]\ngrid: {{gamma: 2}}\n"))
     (fault,) = caught.value.faults
     assert fault.words.endswith(
-        "unknown key 'speculativ' in pairs[0].engine.arms[0]; did you mean 'speculative'? expected one of: name, speculative"
+        "unknown key 'speculativ' in pairs[0].engine.arms[0]; did you mean 'speculative'? expected one of: name, "
+        "speculative"
     )
 
 
@@ -137,7 +139,10 @@ FORCED = "%s\nvalidate: {acceptance: .8}\n"
         ("kind: vllm, target: t, draft: d, launch: {}", None),
         ("kind: llama_cpp, target: t, draft: d, launch: {}", None),
         ("kind: vllm, draft: d, launch: {command: 's {port} {speculative}'}", None),
-        ("kind: sglang, target: t, draft: d, launch: {}", "only vllm, llama_cpp can be made to accept drafts, not sglang"),
+        (
+            "kind: sglang, target: t, draft: d, launch: {}",
+            "only vllm, llama_cpp can be made to accept drafts, not sglang",
+        ),
         ("kind: vllm, launch: {command: 's {port} {gamma}'}", "or {speculative} in launch.command"),
         ("kind: vllm, base_url: 'http://h:1', gamma: 1", "a server that runs accepts by its models"),
     ],

@@ -213,6 +213,6 @@ def test_an_engines_own_settings_stand_beside_ours_or_in_their_place() -> None:
     served = Served(kind="tensorrt_llm", target="t", draft="d/e", own={"draft_len_schedule": {4: 4, 8: 2}})
     _, files = speculation(served, 4, FOLDER)
     assert next(iter(files.values())) == (
-        "speculative_config:\n  decoding_type: Draft_Target\n  max_draft_len: 4\n  speculative_model: \"d/e\"\n"
+        'speculative_config:\n  decoding_type: Draft_Target\n  max_draft_len: 4\n  speculative_model: "d/e"\n'
         "  draft_len_schedule: {4: 4, 8: 2}\n"
     )
