@@ -97,6 +97,8 @@ class LaunchConfig(Section):
     live: bool = True
     """Whether one vLLM server takes every γ in turn, by a scheduler class of ours; where its version has another
     interface, and where this is false, it is started anew for each γ."""
+    check_live: bool = True
+    """Whether the largest and the middle γ of such a server are held against servers started with that γ alone."""
 
     @model_validator(mode="after")
     def _check_together(self) -> LaunchConfig:

@@ -26,6 +26,7 @@ from specgauge.bench.end_to_end import benchmark
 from specgauge.cli.main import COMMANDS
 from specgauge.configs.engines import EngineConfig, LaunchConfig
 from specgauge.configs.errors import field_words
+from specgauge.configs.fields import Section, field_docstrings
 from specgauge.configs.loader import json_schema, load_config, shipped_text
 from specgauge.configs.pairs import LayersDraft, ModelConfig, NgramConfig, PairConfig
 from specgauge.configs.schema import (
@@ -53,8 +54,8 @@ from tests.test_house import FILES, ROOT, tree_of
 
 __all__ = ["command"]  # a fixture
 
-PAGES = tuple(sorted(path.relative_to(ROOT).as_posix() for path in (*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"))))
-SECTIONS: dict[str, type[BaseModel]] = {
+PAGES = tuple(sorted(path.relative_to(ROOT).as_posix() for path in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"))))
+SECTIONS: dict[str, type[Section]] = {
     "top level": Config,
     "pairs[…]": PairConfig,
     "pairs[…].target, pairs[…].draft": ModelConfig,
@@ -121,14 +122,14 @@ def field_tables() -> str:
     return "\n\n".join(_section_table(place, section) for place, section in SECTIONS.items())
 
 
-def _section_table(place: str, section: type[BaseModel]) -> str:
-    takes = field_words(section)
+def _section_table(place: str, section: type[Section]) -> str:
+    takes, texts = field_words(section), field_docstrings(section)
     lines = [f"### {place}", "", _one_line(section.__doc__ or ""), "", "| field | takes | default | meaning |"]
     lines.append("| --- | --- | --- | --- |")
     for name, field in section.model_fields.items():
         key = field.alias or name
         default = "required" if field.is_required() else _default_text(field.default)
-        cells = [_escaped(cell, "[|<]") for cell in (takes[key], default, _one_line(field.description or ""))]
+        cells = [_escaped(cell, "[|<]") for cell in (takes[key], default, _one_line(texts.get(name, "")))]
         lines.append(f"| `{key}` | {' | '.join(cells)} |")
     return "\n".join(lines)
 

@@ -171,6 +171,7 @@ class OpenAIClient:
         # a connection each: a shared pool looks at all its connections for each request, with hundreds too long
         self._idle: list[httpx.AsyncClient] = []
         self._errors: tuple[type[Exception], ...] = (httpx.HTTPError, httpx.InvalidURL, TimeoutError, OSError)
+        self._closed: tuple[type[Exception], ...] = (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError)
 
     async def __aenter__(self) -> Self:
         """Itself."""
@@ -184,12 +185,33 @@ class OpenAIClient:
             await one.aclose()
 
     @asynccontextmanager
-    async def _connection(self) -> AsyncIterator[httpx.AsyncClient]:
-        """A connection that nobody uses now."""
-        one = self._idle.pop() if self._idle else self._new()
+    async def _answer(
+        self, method: str, url: str, *, body: Any = None, has_key: bool = True
+    ) -> AsyncIterator[tuple[httpx.Response, float]]:
+        """A response, of which the body is yet to be read, and when its request was sent.
+
+        A server may close a kept connection while the next request is on its way, which it then never saw: that one is
+        sent again on a new connection. What a new connection loses is an error.
+        """
+        clock = asyncio.get_running_loop().time
+        is_kept, response = bool(self._idle), None
+        one = self._idle.pop() if is_kept else self._new()
+        while response is None:
+            request = one.build_request(method, url, json=body)
+            if not has_key:
+                request.headers.pop("Authorization", None)
+            sent = clock()
+            try:
+                response = await one.send(request, stream=True)
+            except BaseException as error:
+                await one.aclose()
+                if not is_kept or not isinstance(error, self._closed):
+                    raise
+                one, is_kept = self._new(), False
         try:
-            yield one
+            yield response, sent
         finally:
+            await response.aclose()
             self._idle.append(one)
 
     async def models(self) -> tuple[str, ...]:
@@ -271,7 +293,7 @@ class OpenAIClient:
         sent = looked = clock()
         try:
             async with asyncio.timeout(self.timeout_s) as limit:
-                async with self._connection() as http, http.stream("POST", url, json=body) as response:
+                async with self._answer("POST", url, body=body) as (response, sent):
                     status = response.status_code
                     if status != 200:
                         chunks.error = self._refusal(url, status, (await response.aread()).decode(errors="replace"))
@@ -317,11 +339,9 @@ class OpenAIClient:
     async def _get(self, url: str, *, has_key: bool = True, none: Collection[int] = ()) -> Any:
         """The text at a URL; None at some statuses."""
         try:
-            async with asyncio.timeout(min(self.timeout_s, CONNECT_S * 3)), self._connection() as http:
-                request = http.build_request("GET", url)
-                if not has_key:
-                    request.headers.pop("Authorization", None)
-                response = await http.send(request)
+            async with asyncio.timeout(min(self.timeout_s, CONNECT_S * 3)):
+                async with self._answer("GET", url, has_key=has_key) as (response, _):
+                    await response.aread()
         except self._errors as error:
             raise ValueError(f"{url}: {self._told(error)}") from None  # its request holds the key
         if response.status_code in none:

@@ -25,10 +25,11 @@ from specgauge.model.decision import OPTIMISTIC
 from specgauge.model.settings import Provenance
 from specgauge.sweeps.analysis.adaptive import policy_rows
 from specgauge.sweeps.analysis.answers import Recommendations, is_conflict
-from specgauge.sweeps.analysis.cell_estimate import CellEstimate, SharedCosts, estimate_cell
+from specgauge.sweeps.analysis.cell_estimate import CellEstimate, Measured, SharedCosts, estimate_cell
 from specgauge.sweeps.analysis.decoded import DecodedCells
 from specgauge.sweeps.analysis.imported_warnings import between_warnings, imported_warnings
 from specgauge.sweeps.analysis.left_out import ANEW, left_out_warnings, with_one_remedy
+from specgauge.sweeps.analysis.served import ServedCells
 from specgauge.sweeps.analysis.settings import (
     NOT_COUNTED,
     NOTHING_COUNTED,
@@ -51,7 +52,7 @@ from specgauge.sweeps.analysis.warnings import (
 )
 from specgauge.sweeps.plan import chains, plan_cells, planned_pairs
 from specgauge.sweeps.served.validation import served_validation
-from specgauge.sweeps.served.warnings import lost_warnings, served_warnings
+from specgauge.sweeps.served.warnings import live_warnings, lost_warnings, served_warnings
 from specgauge.sweeps.store.derived import stands, write_answers
 from specgauge.sweeps.store.outcomes import OUT_OF_TIME, PairOutcome, read_outcomes
 from specgauge.sweeps.store.rows import columns, plain, readable, write_csv
@@ -73,6 +74,7 @@ class AnalysedRun:
     decoded: DecodedCells
     outcomes: Mapping[str, PairOutcome]
     """What went wrong with a pair, where anything did."""
+    served: ServedCells
     shared: SharedCosts = field(default_factory=dict)
 
     @classmethod
@@ -90,7 +92,9 @@ class AnalysedRun:
             run = replace(run, config=run.config.model_copy(update={"seed": seed}))
         cells = timings_of(run, outcomes)
         decoded = DecodedCells.read(run, cells, settings)
-        return cls(run=run, cells=cells, settings=settings, decoded=decoded, outcomes=outcomes)
+        return cls(
+            run=run, cells=cells, settings=settings, decoded=decoded, outcomes=outcomes, served=ServedCells.read(run)
+        )
 
     def points(self) -> Iterator[tuple[RunSetting, CellTimings]]:
         """Every cell of every setting."""
@@ -102,13 +106,18 @@ class AnalysedRun:
         self, setting: RunSetting, cell: CellTimings, *, max_itl_s: float | None = None
     ) -> CellEstimate | None:
         """S(γ) of a cell from all evidence, with ε where something like it was decoded; None where no γ is known."""
+        acceptance = setting.acceptance_at(cell.cell.context)
+        if self.run.is_served:
+            measured = self.served.measured(setting, cell, acceptance)
+        else:
+            measured = Measured(speedups=self.decoded.measured_where_models_decide(setting, cell))
         return estimate_cell(
             self.run.config,
             cell,
-            setting.acceptance_at(cell.cell.context),
+            acceptance,
             max_itl_s=max_itl_s,
             t_overhead_s=self.decoded.overhead_s(setting, cell),
-            measured=self.decoded.measured_where_models_decide(setting, cell),
+            measured=measured,
             shared=self.shared,
         )
 
@@ -377,6 +386,7 @@ def _measured_warnings(analysed: AnalysedRun, validation: Sequence[Mapping[str, 
         else:
             if analysed.run.is_served:
                 yield from served_warnings(pair.name, served)
+                yield from live_warnings(pair.name, served, confidence=config.precision.confidence)
             for row in timing_warnings(config, pair.name, own, analysed.decoded.disturbances(pair.name)):
                 is_told = row.code == "skipped" and analysed.run.is_served  # as a batch size that was not reached
                 if (has_time or row.code != UNMEASURED) and not is_told:  # what there was no time for is told once

@@ -1,6 +1,7 @@
 """A block of load as the run keeps it: the row of served.jsonl, its counts, and T_round for the journal.
 
-    T_round     time between chunks where these are rounds, else time per token · Ω of the server's counters
+    T_round     mean time of the engine's own steps of all streams where it logs them (a live vLLM), else time between
+                chunks where these are rounds, else time per token · Ω of the server's counters
     counts      rounds and tokens of each request where the server tells every step, else of the block: by its counters,
                 else by the chunks of its streams. Tokens that a length limit cuts off the last round count where the
                 server tells them: a long text has hardly any
@@ -16,13 +17,14 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from specgauge.bench.serving.block_notes import notes_of
+from specgauge.bench.serving.block_notes import graph_notes, notes_of
 from specgauge.bench.serving.closed_loop import LoadBlock
 from specgauge.bench.serving.counters import EngineCounts, request_counts
+from specgauge.bench.serving.live_steps import LiveRounds
 from specgauge.sweeps.run.session import warning_of
 from specgauge.sweeps.store.counts import CountsRow
 from specgauge.sweeps.store.rows import row_of
-from specgauge.sweeps.store.served import ServedRow
+from specgauge.sweeps.store.served import RoundSource, ServedRow
 
 if TYPE_CHECKING:
     from specgauge.bench.notes import Note
@@ -49,12 +51,12 @@ class ServedBlock:
 
         None where it is not known or does not count.
         """
-        seconds = self.row.t_round_s if self.row.policy is None else self.row.tpot_s
+        seconds = self.row.t_round_s if self.row.policy is None else self.row.token_s or self.row.tpot_s
         return seconds if self.status == "ok" else None
 
 
-def served_block(block: LoadBlock, place: ServedRow) -> ServedBlock:
-    """What a block gave; place: a row that says what it is of, and no more."""
+def served_block(block: LoadBlock, place: ServedRow, steps: LiveRounds | None = None) -> ServedBlock:
+    """What a block gave; place: a row that says what it is of, and no more; steps: rounds that its engine logged."""
     gamma, counts = place.gamma, block.counts
     by_request = list(_of_requests(block, gamma or 0))
     omega = None if counts is None or gamma == 0 else counts.tokens_per_round
@@ -62,6 +64,10 @@ def served_block(block: LoadBlock, place: ServedRow) -> ServedBlock:
     is_by_tokens = t_round_s is None and tpot_s is not None and (omega is not None or gamma == 0)
     if is_by_tokens and tpot_s is not None:
         t_round_s = tpot_s * (omega or 1.0)
+    by_client_s = t_round_s
+    source: RoundSource = "tokens" if is_by_tokens else "chunks"
+    if steps is not None:
+        t_round_s, source = steps.mean_s, "steps"
     status, reason = _judged(block, t_round_s if place.policy is None else tpot_s)
     tokens = [stream.tokens for stream in block.done]
     lengths = [stream.prompt_tokens for stream in block.done if stream.prompt_tokens is not None]
@@ -74,10 +80,12 @@ def served_block(block: LoadBlock, place: ServedRow) -> ServedBlock:
         tokens=None if None in tokens else sum(one or 0 for one in tokens),
         prompt_tokens=sum(lengths) / len(lengths) if lengths else None,
         t_round_s=t_round_s,
-        t_round_from=None if t_round_s is None else ("tokens" if is_by_tokens else "chunks"),
+        t_round_from=None if t_round_s is None else source,
+        t_round_client_s=None if steps is None else by_client_s,
         tokens_per_s=block.tokens_per_s or None,
         ttft_s=block.ttft_s,
         tpot_s=tpot_s or None,
+        token_s=block.token_s,
         tokens_per_round_chunks=block.tokens_per_round if gamma != 0 else None,
         tokens_per_round_counters=omega,
         tokens_per_round_requests=sum(one.tokens for one in by_request) / rounds if rounds else None,
@@ -87,7 +95,7 @@ def served_block(block: LoadBlock, place: ServedRow) -> ServedBlock:
         waiting=block.waiting,
         preemptions=None if counts is None else counts.preemptions,
         reason=reason,
-        notes=tuple(map(warning_of, _notes(block, reason, place.arm_words))),
+        notes=tuple(map(warning_of, (*_notes(block, reason, place.arm_words), *graph_notes(steps)))),
     )
     if place.policy is not None:
         return ServedBlock(row=row, counts=(), status=status)

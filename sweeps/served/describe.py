@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from specgauge.sweeps.plan import Cell, plan_cells
 from specgauge.sweeps.run.progress import duration_text
-from specgauge.sweeps.served.launching import BLOCKS_A_VISIT, Launch, LiveServer, launched_visits
+from specgauge.sweeps.served.launching import BLOCKS_A_VISIT, Launch, LiveServer, checked_gammas, launched_visits
 from specgauge.sweeps.served.load import requests_of
 from specgauge.sweeps.text_table import count, text_table
 
@@ -71,10 +71,11 @@ def _pair_lines(config: Config, pair: PairConfig, cells: list[Cell]) -> Iterator
         return
     launch = Launch(engine=engine, folder=Path("RUN") / "servers" / pair.name, streams=max(sizes))
     precision = config.precision
-    visits = list(launched_visits(launch, gammas, blocks=BLOCKS_A_VISIT, most=precision.max_blocks))
+    checked = checked_gammas(launch, gammas)
+    visits = list(launched_visits(launch, gammas, blocks=BLOCKS_A_VISIT, most=precision.max_blocks, checked=checked))
     is_live = any(isinstance(one, LiveServer) for one in visits)
     fewest = len(visits) if is_live else 2 * len(gammas)
-    yield from (f"  {line}" for line in _commands(launch, gammas, is_live))
+    yield from (f"  {line}" for line in _commands(launch, gammas, is_live, checked))
     yield (
         f"  time: {blocks}, and {count(fewest, 'start')} of a server"
         + ("" if is_live else " (each γ, and back), more where times are not known by then")
@@ -82,7 +83,7 @@ def _pair_lines(config: Config, pair: PairConfig, cells: list[Cell]) -> Iterator
     )
 
 
-def _commands(launch: Launch, gammas: list[int], is_live: bool) -> Iterator[str]:
+def _commands(launch: Launch, gammas: list[int], is_live: bool, checked: list[int]) -> Iterator[str]:
     """What is started, a line each."""
     apart = [gamma for gamma in gammas if not is_live or (gamma == 0 and not launch.is_plain_live)]
     for gamma in apart:
@@ -90,3 +91,4 @@ def _commands(launch: Launch, gammas: list[int], is_live: bool) -> Iterator[str]
     own = [gamma for gamma in gammas if gamma not in apart]
     if own and launch.served is not None:
         yield f"γ = {', '.join(map(str, own))} in turn: {launch.live_command(own, PORT).line}"
+        yield from (f"γ = {gamma} alone, to check it: {launch.command(gamma, PORT).line}" for gamma in checked)

@@ -2,7 +2,8 @@
 
 StartedServer(launch, 2, blocks=range(3))            visits: 0, 1, 2, 4, then 4, 2, 1, 0: what drifts hits all alike
 LiveServer(launch, (1, 2, 4), blocks=range(6))       between two visits of a plain server: with a draft model vLLM's
-                                                     γ = 0 costs a step of the draft, which plain decoding has not
+                                                     γ = 0 costs a step of the draft, which plain decoding has not;
+                                                     then servers of two γ alone, which check it
 """
 
 from __future__ import annotations
@@ -17,13 +18,18 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from specgauge.bench.serving.closed_loop import LoadBlock
 from specgauge.bench.serving.live_gamma import LiveGamma, for_all
+from specgauge.bench.serving.live_steps import LiveRounds, rounds_in
 from specgauge.bench.serving.presets import METHODS, Command, Served, filled, preset
 from specgauge.bench.serving.server import LaunchedServer, free_port
 from specgauge.bench.serving.streams import OpenAIClient
 from specgauge.configs.engines import NGRAM, EngineConfig
 from specgauge.sweeps.served.servers import ArmKey, Arms, Connect, ServedArm, Visit, connect
+from specgauge.sweeps.store.served import Purpose
 
+LIVE = "live"
+"""The name of the server that takes every γ in turn."""
 BLOCKS_A_VISIT = 3
 """Blocks of a cell that a server takes before it is ended, at least."""
 
@@ -154,9 +160,11 @@ class _Started(Visit):
 class StartedServer(_Started):
     """The server of one γ, or of a policy whose rounds have up to γ drafts."""
 
-    def __init__(self, launch: Launch, gamma: int, blocks: range, policy: str | None = None) -> None:
+    def __init__(
+        self, launch: Launch, gamma: int, blocks: range, *, policy: str | None = None, purpose: Purpose = "timing"
+    ) -> None:
         super().__init__(launch, [gamma if policy is None else policy], blocks)
-        self._gamma, self._policy = gamma, policy
+        self._gamma, self._policy, self.purpose = gamma, policy, purpose
 
     async def __aenter__(self) -> Arms:
         """The arm; none where the server did not start, which `lost` tells."""
@@ -194,10 +202,10 @@ class LiveServer(_Started):
         assert own is not None
         live: LiveGamma | None = None
         try:
-            live = LiveGamma(launch.folder / "live")
+            live = LiveGamma(launch.folder / LIVE)
             largest = [gamma for gamma in self.gammas if gamma]
             made = live.command(launch.served, largest, port=port, base={**os.environ, **own.env}, command=own.command)
-            server = launch.server(made, port, "live")
+            server = launch.server(made, port, LIVE)
             client = await self._start(server)
             if live.engine is None:
                 raise RuntimeError("the server started, and its scheduler told nothing")
@@ -214,9 +222,10 @@ class LiveServer(_Started):
             gamma: ServedArm(
                 gamma=gamma,
                 client=client,
-                server="live",
+                server=LIVE,
                 select=partial(_select, live, gamma),
                 check=partial(_check, live, gamma),
+                steps=partial(_steps, live),
                 ended=server.ended,
                 start_s=server.start_s,
             )
@@ -226,6 +235,12 @@ class LiveServer(_Started):
 
 async def _select(live: LiveGamma, gamma: int) -> None:
     live.set(gamma)
+
+
+def _steps(live: LiveGamma, block: LoadBlock) -> LiveRounds | None:
+    """The rounds of a block; None where stages of the engine work on several steps at once."""
+    is_told = live.engine is not None and live.engine.pipeline == 1
+    return rounds_in(live.steps(), block) if is_told else None
 
 
 def _check(live: LiveGamma, gamma: int) -> str | None:
@@ -239,18 +254,27 @@ def _check(live: LiveGamma, gamma: int) -> str | None:
     return None
 
 
+def checked_gammas(launch: Launch, gammas: Sequence[int]) -> list[int]:
+    """The γ of a live server that are checked by restart: the largest, which it was started with, and the middle."""
+    own = sorted(gamma for gamma in gammas if gamma)
+    is_checked = launch.is_live and launch.engine.launch is not None and launch.engine.launch.check_live
+    return sorted({own[(len(own) - 1) // 2], own[-1]}) if is_checked and own else []
+
+
 def launched_visits(
     launch: Launch,
     gammas: Sequence[int],
     *,
     blocks: int,
     most: int,
+    checked: Sequence[int] = (),
     policies: Mapping[str, tuple[Launch, int]] = {},
 ) -> Iterator[Visit]:
     """The visits of an engine that is started: by arm and back, `blocks` of each cell in one, up to `most` of them all.
 
-    A live vLLM is one visit, between two of a plain server; where it refuses, every γ has a server of its own, as every
-    policy has: its launch and the most drafts that it may take. The caller ends where everything is known.
+    A live vLLM is one visit, between two of a plain server, and followed by servers of the γ that are `checked`; where
+    it refuses, every γ has a server of its own, as every policy has: its launch and the most drafts that it may take.
+    The caller ends where everything is known.
     """
     order: list[ArmKey] = [*gammas, *policies]
 
@@ -259,7 +283,7 @@ def launched_visits(
         if isinstance(arm, int):
             return StartedServer(launch, arm, own)
         under, gamma = policies[arm]
-        return StartedServer(under, gamma, own, arm)
+        return StartedServer(under, gamma, own, policy=arm)
 
     if launch.is_live:
         own = [gamma for gamma in gammas if gamma or launch.is_plain_live]
@@ -268,6 +292,7 @@ def launched_visits(
         yield from (started(arm, 0) for arm in apart)
         yield live
         if live.refused is None:
+            yield from (StartedServer(launch, gamma, range(blocks), purpose="restart") for gamma in checked)
             yield from (started(arm, blocks) for arm in reversed(apart) if blocks < most)
             return
     for first in range(0, most, blocks):

@@ -26,6 +26,7 @@ from specgauge.sweeps.run.session import Session
 from specgauge.sweeps.served.blocks import ServedBlock, served_block
 from specgauge.sweeps.served.launching import BLOCKS_A_VISIT, LiveServer
 from specgauge.sweeps.served.load import Load, WrongServerError
+from specgauge.sweeps.served.restarts import RestartCheck
 from specgauge.sweeps.served.servers import ArmKey, Arms, Connect, ServedArm, Visit, connect
 from specgauge.sweeps.served.texts import PromptTexts
 from specgauge.sweeps.served.validating import ServedValidation, exports
@@ -80,6 +81,7 @@ class ServedPair:
             first=known * PROMPTS_A_BLOCK,
         )
         self._load = self._load_of(workload.max_new_tokens)
+        self._check = RestartCheck(session, self._log, self._load)
         self._until = session.deadline.share(1.0 if self._config.validation is None else TIMING_SHARE)
         self._failed: dict[tuple[str, str], str] = {}
         """Why an arm of a cell is not tried again in this call."""
@@ -129,6 +131,9 @@ class ServedPair:
             if self._session.leaves_out(BLOCKS, self._until):
                 break
             async with visit as found:
+                if visit.purpose == "restart":
+                    await self._check.take(visit, found)
+                    continue
                 for arm, why in visit.lost.items():
                     self._give_up(arm, why)
                 await self._visit(visit, found)
@@ -146,6 +151,8 @@ class ServedPair:
 
     def _has_work(self, visit: Visit) -> bool:
         """Whether a visit has a block to take; a server is not started for none."""
+        if visit.purpose == "restart":
+            return self._check.has_work(visit)
         numbers = visit.blocks or range(self._config.precision.max_blocks)
         return any(
             block not in self._blocks(cell, arm) and not self._is_closed(cell, arm)
@@ -253,7 +260,7 @@ class ServedPair:
             block=block,
             server=arm.server,
         )
-        own = served_block(found, place)
+        own = served_block(found, place, arm.steps(found))
         self._log.add(own.row, own.counts)
         if own.status == "failed":
             self._fail(cell, arm.key, gone or own.row.reason or "", block, "killed" if gone else "failed")

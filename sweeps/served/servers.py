@@ -12,8 +12,11 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, field
 from types import TracebackType
 
+from specgauge.bench.serving.closed_loop import LoadBlock
+from specgauge.bench.serving.live_steps import LiveRounds
 from specgauge.bench.serving.streams import OpenAIClient
 from specgauge.configs.engines import EngineConfig
+from specgauge.sweeps.store.served import Purpose
 
 Connect = Callable[[EngineConfig, str], OpenAIClient]
 """A client of an engine at an address."""
@@ -31,6 +34,10 @@ async def _nothing() -> None:
 def _well() -> str | None:
     """Nothing to say."""
     return None
+
+
+def _untold(block: LoadBlock) -> None:
+    """An engine that logs no steps."""
 
 
 ArmKey = int | str
@@ -51,6 +58,8 @@ class ServedArm:
     """Makes the server take this γ from now on."""
     check: Callable[[], str | None] = _well
     """Why the last block was not of this γ; None where it was."""
+    steps: Callable[[LoadBlock], LiveRounds | None] = _untold
+    """Rounds of a block that the engine itself logged; None where it logs none."""
     ended: Callable[[], str | None] = _well
     """Why the server is gone; None while it runs."""
     start_s: float | None = None
@@ -72,8 +81,7 @@ class Visit(AbstractAsyncContextManager[Arms]):
 
     blocks: range | None = None
     """Numbers of the blocks that are taken in it; None is as many as are needed."""
-    cells: Collection[tuple[int, int]] | None = None
-    """Batch size and context of the cells that are measured in it; None is all."""
+    purpose: Purpose = "timing"
 
     def __init__(self, arms: Sequence[ArmKey]) -> None:
         self.arms = tuple(arms)

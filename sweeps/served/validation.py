@@ -1,6 +1,6 @@
 """S as servers gave it: γ against plain decoding at the same concurrency, block by block, as rows of validation.csv.
 
-    S measured      time per token of plain decoding over that of γ, after first tokens; the mean over blocks
+    S measured      seconds per token of plain decoding over those of γ, while all streams decode; the mean over blocks
     of requests     tokens a second of γ over those of plain decoding, prefills included
 
 Blocks for validation count where there are any, else those that costs were made of: they then say whether a round's
@@ -14,14 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from specgauge.model.checks import FloatArray
 from specgauge.model.stats.bootstrap import interval_around
 from specgauge.sweeps.analysis.decoded import empty_row
+from specgauge.sweeps.analysis.served import mean_replicates, paired_blocks, speedups_of_blocks
 from specgauge.sweeps.analysis.settings import RunSetting
 from specgauge.sweeps.store.counts import read_counts
 from specgauge.sweeps.store.rundir import Run
 from specgauge.sweeps.store.schema import DecodedKey
-from specgauge.sweeps.store.served import Purpose, ServedRow, read_served
+from specgauge.sweeps.store.served import ServedRow, read_served
 
 Blocks = Mapping[int, Mapping[int, ServedRow]]
 """Of one cell, by γ and number."""
@@ -63,16 +63,13 @@ def _row(
     run: Run, at: DecodedKey, cell: Sequence[ServedRow], gamma: int, predicted: float | None
 ) -> dict[str, Any] | None:
     for purpose in ("validation", "timing"):
-        blocks = _paired(cell, purpose, gamma)
+        blocks = paired_blocks(cell, purpose, gamma)
         if blocks:
             break
     else:
         return None
-    measured = speedup_replicates(
-        [plain.tpot_s / own.tpot_s for plain, own in blocks if plain.tpot_s and own.tpot_s],
-        replicates=run.config.precision.replicates,
-        seed=run.config.seed,
-    )
+    logs = np.log(speedups_of_blocks(blocks)).tolist()
+    measured = mean_replicates(logs, replicates=run.config.precision.replicates, seed=(run.config.seed,))
     row = empty_row(at) | {
         "gamma": gamma,
         "blocks": len(blocks),
@@ -83,32 +80,11 @@ def _row(
         "speedup_whole": _ratio([(own.tokens_per_s, plain.tokens_per_s) for plain, own in blocks]),
     }
     if measured is not None:
-        value, low, high = interval_around(measured, run.config.precision.confidence)
+        value, low, high = interval_around(np.exp(measured), run.config.precision.confidence)
         row |= {"speedup_measured": value, "speedup_measured_low": _known(low), "speedup_measured_high": _known(high)}
         if predicted is not None:
             row |= {"speedup_predicted": predicted, "error": predicted / value - 1.0}
     return row
-
-
-def _paired(cell: Sequence[ServedRow], purpose: Purpose, gamma: int) -> list[tuple[ServedRow, ServedRow]]:
-    """Plain decoding and γ, of blocks that have both."""
-    own = {(row.gamma, row.block): row for row in cell if row.purpose == purpose}
-    return [(own[0, block], row) for (at, block), row in own.items() if at == gamma and (0, block) in own]
-
-
-def speedup_replicates(ratios: Sequence[float], *, replicates: int, seed: int) -> FloatArray | None:
-    """(1 + R,) the geometric mean of a ratio over blocks, then as Student's t on its logarithm lets it vary.
-
-    None without a block; of a single one nothing is known about its spread: NaN.
-    """
-    if not ratios:
-        return None
-    logs = np.log(np.array(ratios))
-    if logs.size < 2:
-        return np.array([float(np.exp(logs[0])), *np.full(replicates, np.nan)])
-    spread = float(logs.std(ddof=1)) / np.sqrt(logs.size)
-    drawn = np.random.default_rng(seed).standard_t(logs.size - 1, replicates)
-    return np.asarray(np.exp(np.array([logs.mean(), *(logs.mean() + spread * drawn)])))
 
 
 def _known(value: float) -> float | None:

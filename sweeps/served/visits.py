@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from specgauge.configs.pairs import PairConfig
-from specgauge.sweeps.served.launching import Launch, launched_visits
+from specgauge.sweeps.served.launching import Launch, checked_gammas, launched_visits
 from specgauge.sweeps.served.servers import ArmKey, Connect, RunningServers, Visit, connect, running_key
 
 Alpha = float | tuple[float, ...] | None
@@ -71,7 +71,8 @@ class PairServers:
         launch = self.launch
         if launch is None:
             return [RunningServers(self.pair.engines, self.open_client)]
-        return launched_visits(launch, gammas, blocks=blocks, most=most, policies=self.launches())
+        checked = checked_gammas(launch, gammas)
+        return launched_visits(launch, gammas, blocks=blocks, most=most, checked=checked, policies=self.launches())
 
     def validation(
         self,

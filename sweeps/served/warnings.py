@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from statistics import median
 from typing import Any
 
+from specgauge.sweeps.served.restarts import restart_ratios
 from specgauge.sweeps.store.schema import WarningRow
 from specgauge.sweeps.store.served import ServedRow
 from specgauge.sweeps.text_table import count
@@ -15,6 +17,8 @@ MOST_LOST = 0.03
 _CELL = ("pair", "sampling", "draft_sampling", "acceptance_rule", "batch_size", "context")
 MOST_OFF = 0.05
 """Of the tokens a prompt was to have."""
+MOST_UNLIKE = 0.05
+"""How far the time of a round by the engine's steps and by the client's streams may be apart."""
 
 
 def served_warnings(pair: str, rows: Iterable[ServedRow]) -> Iterator[WarningRow]:
@@ -41,6 +45,35 @@ def served_warnings(pair: str, rows: Iterable[ServedRow]) -> Iterator[WarningRow
             code="prompt_length",
             message=f"pair {pair}: prompts had {worst.prompt_tokens:.0f} tokens on average at {_at(worst)}",
             remedy="give prompts of one language and kind (workload.prompts): their words are equally long in tokens",
+        )
+
+
+def live_warnings(pair: str, rows: Iterable[ServedRow], *, confidence: float) -> Iterator[WarningRow]:
+    """What is to be known of a server that takes every γ in turn: its rounds as its own log and its client have them,
+    and as a server of one γ alone has them."""
+    own = [row for row in rows if row.pair == pair]
+    apart = [one for one in restart_ratios(own, confidence=confidence) if one.is_apart]
+    if apart:
+        worst = max(apart, key=lambda one: abs(one.ratio - 1))
+        yield WarningRow(
+            code="restart_differs",
+            message=f"pair {pair}, sampling {worst.sampling}, {worst.line} ({count(len(apart), 'cell')})",
+            remedy="measure with launch.live: false, which starts a server for each γ",
+        )
+    cells: dict[tuple[int, int, int], list[tuple[float, float]]] = {}
+    for row in own:
+        if row.t_round_s and row.t_round_client_s and row.reason is None and row.gamma is not None:
+            times = (row.t_round_s, row.t_round_client_s)
+            cells.setdefault((row.gamma, row.batch_size, row.context), []).append(times)
+    ratios = {at: median(client / engine for engine, client in times) for at, times in cells.items()}
+    off = {at: ratio for at, ratio in ratios.items() if abs(ratio - 1) > MOST_UNLIKE}
+    if off:
+        (gamma, batch_size, context), ratio = max(off.items(), key=lambda one: abs(one[1] - 1))
+        yield WarningRow(
+            code="t_round_disagrees",
+            message=f"pair {pair}: by its streams a round took {ratio:.2f} of what the engine's steps took, at γ = "
+            f"{gamma}, batch size {batch_size}, context {context} ({count(len(off), 'cell')}); the steps count",
+            remedy="look whether the client or a proxy held chunks back; S measured is what the client saw",
         )
 
 

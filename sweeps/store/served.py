@@ -36,8 +36,15 @@ from specgauge.sweeps.store.schema import (
 )
 
 SERVED = "served.jsonl"
-Purpose = Literal["timing", "validation", "forced"]
+Purpose = Literal["timing", "validation", "forced", "restart"]
+"""Whether costs and acceptance are made of a block; or it validates what they recommend, or costs alone, as drafts were
+accepted at a given rate; or holds a server that was started with its γ alone against the one that takes every γ in
+turn."""
 PURPOSES: tuple[Purpose, ...] = get_args(Purpose)
+
+RoundSource = Literal["steps", "chunks", "tokens"]
+"""Whether T_round is the mean time of the engine's own steps; that between chunks of a stream, the median over streams;
+or that of a token by those of a round, where chunks are no rounds."""
 
 
 @dataclass(frozen=True, kw_only=True, config=EXACT)
@@ -56,8 +63,6 @@ class ServedRow:
     """Tokens that the prompts were to have."""
     block: Whole
     purpose: Purpose = "timing"
-    """Whether costs and acceptance are made of it, it validates what they recommend, or it validates costs alone, as
-    drafts were accepted at a given rate."""
     server: Text | None = None
     """Which one, where there were several."""
     seconds: NotNegative = 0.0
@@ -68,14 +73,18 @@ class ServedRow:
     prompt_tokens: NotNegative | None = None
     """Of a prompt, on average, as the server counted them."""
     t_round_s: Positive | None = None
-    """Mean time between chunks of a stream while all streams were decoding: the median over streams."""
-    t_round_from: Literal["chunks", "tokens"] | None = None
-    """Whether it is the time between chunks, or that of a token by those of a round, where chunks are no rounds."""
+    """The time of a round while all streams were decoding."""
+    t_round_from: RoundSource | None = None
+    t_round_client_s: Positive | None = None
+    """What the client's streams say of it, where it is by the engine's steps."""
     tokens_per_s: Positive | None = None
     """Of all streams together, prefills included."""
     ttft_s: NotNegative | None = None
     tpot_s: Positive | None = None
     """After the first token: the median over streams."""
+    token_s: Positive | None = None
+    """Seconds per token of a stream while all streams were decoding: prefills of others and last rounds that a length
+    limit cuts are not in it, so that it is what T_round over Ω predicts."""
     tokens_per_round_chunks: Positive | None = None
     tokens_per_round_counters: Positive | None = None
     tokens_per_round_requests: Positive | None = None

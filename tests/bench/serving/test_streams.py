@@ -258,6 +258,44 @@ def test_metrics_that_are_refused_are_none_unless_they_were_asked_for() -> None:
         simulate(ask(metrics_url="http://engine/metrics"))
 
 
+@pytest.mark.parametrize("closed", [httpx.RemoteProtocolError("closed"), httpx.ReadError(""), httpx.WriteError("")])
+def test_a_kept_connection_that_the_server_closed_is_replaced(closed: httpx.HTTPError) -> None:
+    """Requests 2, 4 and 6 find their kept connection closed; request 6 meets a server that is gone on a new one too."""
+    sent: list[str] = []
+
+    def handler(request: httpx.Request) -> httpx.Response:
+        sent.append(request.url.path)
+        if len(sent) in (2, 4, 6, 7):
+            raise closed
+        return httpx.Response(200, text="data: [DONE]\n\n" if request.method == "POST" else "a 1\n")
+
+    async def ask() -> None:
+        async with answered(handler) as client:
+            assert [await client.metrics() for _ in range(2)] == ["a 1\n"] * 2
+            assert (await one_stream(client)).error is None
+            with pytest.raises(ValueError, match="expected a server that answers, got none"):
+                await client.metrics()
+            assert await client.metrics() == "a 1\n"
+
+    simulate(ask())
+    assert sent == ["/metrics"] * 3 + ["/v1/completions"] * 2 + ["/metrics"] * 3
+
+
+def test_what_a_new_connection_loses_is_told_at_once() -> None:
+    sent: list[str] = []
+
+    def handler(request: httpx.Request) -> httpx.Response:
+        sent.append(request.url.path)
+        raise httpx.RemoteProtocolError("closed")
+
+    async def ask() -> Stream:
+        async with answered(handler) as client:
+            return await one_stream(client)
+
+    assert "expected a server that answers, got none (closed)" in str(simulate(ask()).error)
+    assert sent == ["/v1/completions"]
+
+
 def test_an_answer_that_is_no_list_of_models() -> None:
     async def ask() -> None:
         async with answered(lambda request: httpx.Response(200, text="[]")) as client:
