@@ -43,6 +43,12 @@ LONGEST = {
     "tensorrt_llm": "max_draft_len",
 }
 """How each kind is told the most drafts of a round."""
+SCHEDULES = {
+    "vllm": "num_speculative_tokens_per_batch_size",
+    "sglang": "speculative-adaptive-config",
+    "tensorrt_llm": "draft_len_schedule",
+}
+"""The setting in which kinds that follow a schedule have γ by batch size; SGLang for EAGLE drafts alone."""
 _FLAGS = {"sglang": "speculative-", "llama_cpp": "spec-"}
 """Kinds whose speculation is told by options of the command, and how these begin."""
 PLACES = ("port", "gamma", "speculative")
@@ -249,6 +255,12 @@ class EngineConfig(Section):
     def drafts_by(self) -> str:
         """How it drafts, as far as it is told."""
         return self.method or "draft_model"
+
+    @property
+    def follows(self) -> str | None:
+        """The setting that has γ by batch size; None where no server can be started with one."""
+        is_adaptive = self.kind != "sglang" or self.drafts_by in ("eagle", "eagle3")
+        return SCHEDULES.get(self.kind) if is_adaptive and self.is_told_speculation else None
 
     @property
     def is_told_speculation(self) -> bool:

@@ -51,7 +51,7 @@ from specgauge.sweeps.analysis.warnings import (
     timing_warnings,
 )
 from specgauge.sweeps.plan import chains, plan_cells, planned_pairs
-from specgauge.sweeps.served.validation import served_validation
+from specgauge.sweeps.served.validation import served_policies, served_validation
 from specgauge.sweeps.served.warnings import live_warnings, lost_warnings, served_warnings
 from specgauge.sweeps.store.derived import stands, write_answers
 from specgauge.sweeps.store.outcomes import OUT_OF_TIME, PairOutcome, read_outcomes
@@ -200,7 +200,7 @@ def predict(run: Run) -> Predictions:
             pairs = zip(found.gammas.tolist(), found.predicted.tolist(), strict=True)
             predicted |= {(key, gamma): value for gamma, value in pairs}
     validation = (*analysed.decoded.rows(predicted), *served_validation(analysed.run, analysed.settings, predicted))
-    policies = tuple(policy_rows(run, analysed.decoded))
+    policies = (*policy_rows(run, analysed.decoded), *served_policies(analysed.run, analysed.settings))
     found_warnings = [
         *_run_warnings(analysed, recommendations, validation),
         *text_warnings([*validation, *policies]),

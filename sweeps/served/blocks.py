@@ -89,6 +89,7 @@ def served_block(block: LoadBlock, place: ServedRow, steps: LiveRounds | None = 
         tokens_per_round_chunks=block.tokens_per_round if gamma != 0 else None,
         tokens_per_round_counters=omega,
         tokens_per_round_requests=sum(one.tokens for one in by_request) / rounds if rounds else None,
+        rounds=None if counts is None else counts.rounds,
         drafts_per_round=_drafts_per_round(counts) if gamma != 0 else None,
         client_share=block.client_share,
         running=block.running,

@@ -107,7 +107,7 @@ class ServedPair:
             run = Run.open(self._session.run.path)
             load = self._load_of(decoded_tokens(self._config))
             validation = ServedValidation(self._session, self._log, load, self._servers)
-            found = exports(run, self._session, follows=self._servers.can_follow)
+            found = exports(run, self._session)
             await validation.run(recommended_gammas(run, self._pair.name), found)
 
     def _load_of(self, new_tokens: int) -> Load:

@@ -1,6 +1,6 @@
 """Run what was recommended and what is exported, beside plain decoding, in blocks of their own.
 
-    found = exports(run, session, follows=servers.can_follow)
+    found = exports(run, session)
     await ServedValidation(session, log, load, servers).run(recommended_gammas(run, pair), found)
 
 The arms of a cell: plain decoding, the recommended γ and its neighbours, the γ that is exported there, policies of the
@@ -38,10 +38,10 @@ BLOCKS = 4
 OUT_OF_TIME = "blocks of validation"
 
 
-def exports(run: Run, session: Session, *, follows: bool) -> list[ExportedRow]:
+def exports(run: Run, session: Session) -> list[ExportedRow]:
     """What is exported for each sampling setting and context that is validated: as before, or from the run as it is.
 
-    follows: whether a server can be started with a schedule. None where acceptance is forced, or nothing is known.
+    None where acceptance is forced, or nothing is known.
     """
     config, pair = session.config, session.pair
     if config.validation is None or config.validation.acceptance is not None:
@@ -52,7 +52,7 @@ def exports(run: Run, session: Session, *, follows: bool) -> list[ExportedRow]:
     made = []
     for _, sampling, context in (key for key in wanted if key not in known):
         try:
-            made.append(validated_export(run, pair, sampling=sampling, context=context, follows=follows))
+            made.append(validated_export(run, pair, sampling=sampling, context=context))
         except ValueError as error:
             session.progress.say(f"pair {pair.name}: nothing is exported: {error}")
     if made:

@@ -50,10 +50,9 @@ class PairServers:
         return (*running, *(one.name for one in self.pair.engines[0].arms))
 
     @property
-    def can_follow(self) -> bool:
-        """Whether a server can be started with settings of its speculation."""
-        engine = self.pair.engines[0]
-        return engine.launch is not None and engine.is_told_speculation
+    def follows(self) -> str | None:
+        """The setting of its speculation that has γ by batch size; None where no server can be started with one."""
+        return self.pair.engines[0].follows
 
     def launches(self, exported: Mapping[str, Mapping[str, Any]] | None = None) -> dict[str, tuple[Launch, int]]:
         """How the server of each policy is started, and of what is exported, with the most drafts of a round."""
@@ -65,6 +64,10 @@ class PairServers:
             most = one.most(engine.kind, self.largest)
             found[one.name] = launch.under(one.name, one.speculative), most if isinstance(most, int) else self.largest
         return found | {name: (launch.under(name, own), self.largest) for name, own in (exported or {}).items()}
+
+    def forced(self, launch: Launch, alpha: Alpha) -> Launch:
+        """The engine that accepts drafts at a given rate, its logs apart."""
+        return replace(launch, alpha=alpha, folder=launch.folder / "forced")
 
     def timing(self, gammas: Sequence[int], *, blocks: int, most: int) -> Iterable[Visit]:
         """The visits in which every γ and every policy is measured: up to `most` blocks, `blocks` in one visit."""
@@ -94,5 +97,4 @@ class PairServers:
         if alpha is None:
             policies = self.launches(exported)
             return launched_visits(launch, gammas, blocks=blocks // 2, most=blocks, policies=policies)
-        forced = replace(launch, alpha=alpha, folder=launch.folder / "forced")
-        return launched_visits(forced, gammas, blocks=blocks // 2, most=blocks)
+        return launched_visits(self.forced(launch, alpha), gammas, blocks=blocks // 2, most=blocks)

@@ -107,4 +107,4 @@ def lost_warnings(
 
 
 def _at(row: ServedRow) -> str:
-    return f"γ = {row.gamma}, batch size {row.batch_size}, context {row.context}"
+    return f"{row.arm_words}, batch size {row.batch_size}, context {row.context}"

@@ -89,8 +89,9 @@ class ServedRow:
     tokens_per_round_counters: Positive | None = None
     tokens_per_round_requests: Positive | None = None
     """Ω as the streams, the server's counters, and its metrics of each request tell it."""
+    rounds: Whole | None = None
     drafts_per_round: NotNegative | None = None
-    """By the server's counters."""
+    """Both by the server's counters, over all streams."""
     client_share: NotNegative | None = None
     """Processor time of the client over the time of the block."""
     running: NotNegative | None = None
