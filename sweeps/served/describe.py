@@ -122,8 +122,9 @@ def _validation(config: Config, servers: PairServers, *, is_live: bool) -> Itera
         gamma, with_rates = max(config.grid.gamma), servers.forced(launch, asked.acceptance)
         line = with_rates.live_command(config.grid.gamma, PORT) if is_live else with_rates.command(gamma, PORT)
         yield f"  γ = {gamma}: {line.line}"
-    elif servers.follows:
-        for name, (under, largest) in servers.launches({EXPORTED: {servers.follows: SCHEDULE}}).items():
+    elif launch is not None and servers.follows is not None:
+        adapts = {"speculative-adaptive": True} if launch.engine.kind == "sglang" else {}
+        for name, (under, largest) in servers.launches({EXPORTED: {**adapts, servers.follows: SCHEDULE}}).items():
             if name == EXPORTED:
                 yield f"  exported: {under.command(largest, PORT).line}"
     starts = 0
