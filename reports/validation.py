@@ -108,8 +108,7 @@ def validation_section(data: ReportData, samplings: Sequence[str]) -> Validation
         found=unbroken(sentence(summary.text())),
         forced=_forced(data.validation),
         facts=[
-            (what, unbroken(words))
-            for what, words in (*_facts(summary, data.validation), *policy_facts(data.policies))
+            (what, unbroken(words)) for what, words in (*_facts(summary, data.validation), *policy_facts(data.policies))
         ],
         blocks=scatter_blocks(data.validation, samplings),
         table=validation_table(data.validation, chosen_gammas(data.recommendations)),
@@ -356,7 +355,10 @@ def policy_facts(rows: Sequence[ValidationRow]) -> Iterator[tuple[str, str]]:
     if own:
         fixed = [row for row in own if row.best_fixed_gamma is not None]
         against = [("plain decoding", own, "speedup_measured"), ("the best fixed γ", fixed, "over_best_fixed")]
-        yield "exported, as run", "; ".join(f"against {name} {_outcomes(some, of)}" for name, some, of in against if some)
+        yield (
+            "exported, as run",
+            "; ".join(f"against {name} {_outcomes(some, of)}" for name, some, of in against if some),
+        )
 
 
 def _outcomes(rows: Sequence[ValidationRow], name: str) -> str:

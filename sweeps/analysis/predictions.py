@@ -52,7 +52,7 @@ from specgauge.sweeps.analysis.warnings import (
 )
 from specgauge.sweeps.plan import chains, plan_cells, planned_pairs
 from specgauge.sweeps.served.validation import served_policies, served_validation
-from specgauge.sweeps.served.warnings import live_warnings, lost_warnings, served_warnings
+from specgauge.sweeps.served.warnings import exported_warnings, live_warnings, lost_warnings, served_warnings
 from specgauge.sweeps.store.derived import stands, write_answers
 from specgauge.sweeps.store.outcomes import OUT_OF_TIME, PairOutcome, read_outcomes
 from specgauge.sweeps.store.rows import columns, plain, readable, write_csv
@@ -205,6 +205,7 @@ def predict(run: Run) -> Predictions:
         *_run_warnings(analysed, recommendations, validation),
         *text_warnings([*validation, *policies]),
         *policy_warnings(read_tuned(run.path).values()),
+        *exported_warnings(policies, validation),
     ]
     impossible: list[str] = []
 

@@ -299,7 +299,7 @@ def outcome(low: float | None, high: float | None) -> Outcome:
     """
     if low is None or high is None:
         return "undecided"
-    if 1.0 - AS_FAST <= low and high <= 1.0 + AS_FAST:
+    if low >= 1.0 - AS_FAST and high <= 1.0 + AS_FAST:
         return "the same"
     return "won" if low > 1.0 else "lost" if high < 1.0 else "undecided"
 

@@ -39,6 +39,8 @@ class Starts:
     settings: EngineSettings
     failing: tuple[str, ...] = ()
     """Names of servers that do not start."""
+    slower: Mapping[str, float] = field(default_factory=dict)
+    """Servers by name whose steps take so many times as long."""
     names: list[str] = field(default_factory=list)
     told: dict[str, dict[str, Any]] = field(default_factory=dict)
     """What vLLM was last told of its speculation, by the name of its log."""
@@ -52,7 +54,7 @@ class Starts:
         own = json.loads(words[words.index("--speculative-config") + 1]) if "--speculative-config" in words else {}
         self.told[log.stem] = own
         base_url = f"http://engine{len(self.engines)}:{port}"
-        self.engines[base_url] = Engine(_settings(self.settings, own))
+        self.engines[base_url] = Engine(_settings(self.settings, own, self.slower.get(log.stem, 1.0)))
         return Started(base_url)
 
     def connect(self, engine: EngineConfig, base_url: str) -> OpenAIClient:
@@ -64,10 +66,11 @@ class Starts:
             yield
 
 
-def _settings(settings: EngineSettings, own: Mapping[str, Any]) -> EngineSettings:
+def _settings(settings: EngineSettings, own: Mapping[str, Any], slower: float) -> EngineSettings:
     made = replace(settings, gamma=own.get("num_speculative_tokens", 0), adapts=own.get("adapts", False))
     if "num_speculative_tokens_per_batch_size" in own:
         made = replace(made, schedule=tuple(map(tuple, own["num_speculative_tokens_per_batch_size"])))  # type: ignore[arg-type]
     if own.get("rejection_sample_method") == "synthetic":
         made = replace(made, alpha=own["synthetic_acceptance_rates"][0])
-    return made
+    times = {name: slower * getattr(made, name) for name in ("step_s", "draft_s", "token_s")}
+    return replace(made, **times)

@@ -7,7 +7,12 @@ from typing import Any
 import pytest
 
 from specgauge.configs.schema import Config
+from specgauge.configs.canonical import strict_loads
+from specgauge.reports.html import write_report
 from specgauge.sweeps.analysis.predictions import predict_run
+from specgauge.sweeps.analysis.validation import outcome
+from specgauge.sweeps.answer_table import answer_text
+from specgauge.sweeps.recommend import recommend, recommendations_json
 from specgauge.sweeps.store.exported import read_exports
 from specgauge.sweeps.store.outcomes import read_outcomes
 from specgauge.sweeps.store.rundir import Run
@@ -203,3 +208,37 @@ def test_acceptance_counted_at_one_batch_size_serves_every_other(tmp_path: Path)
     tokens, rounds = sum(row.tokens or 0 for row in pooled), sum(row.rounds or 0 for row in pooled)
     assert {row.batch_size for row in pooled} == set(SIZES)
     assert omegas[3].pop() == pytest.approx(tokens / rounds)
+
+
+def test_a_schedule_that_costs_more_than_its_gamma_loses_and_is_told(tmp_path: Path) -> None:
+    grid = {"batch_size": list(SIZES), "context": 32, "gamma": [3]}
+    config = launched(grid=grid, validate={"max_new_tokens": 48})
+    made = run(tmp_path, config, Starts(FAST, slower={"exported": 1.3}))
+    found = policies(made)
+    for size in SIZES:
+        row = found[size, "exported"]
+        assert row.over_best_fixed is not None
+        assert row.speedup_measured is not None
+    assert found[1, "exported"].over_best_fixed == pytest.approx(1 / 1.3, rel=0.1)
+    assert found[16, "exported"].speedup_measured == pytest.approx(1 / 1.3, rel=0.02)
+    (warning,) = [one for one in made.warnings if one["code"] == "exported_lost"]
+    assert "faster than the schedule that is exported" in warning["message"]
+    answers = recommend(made)
+    lines = [line for line in answer_text(answers).splitlines() if " exported " in line]
+    assert [line.split()[-5:] for line in lines][0][-4:] == ["lost", "against", "γ", "3"]
+    told = {(one["batch_size"], one["policy"]): one for one in strict_loads(recommendations_json(answers))["policies"]}
+    assert told[16, "exported"]["against_plain"] == "lost"
+    assert told[1, "exported"]["against_plain"] == "won"
+    page = " ".join(write_report(made.path).read_text(encoding="utf-8").replace("\u00a0", " ").split())
+    assert "against plain decoding won at batch size 1, lost at batch size 16" in page
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "found"),
+    [
+        (1.02, 1.3, "won"), (0.7, 0.98, "lost"), (0.9, 1.1, "undecided"), (0.995, 1.004, "the same"), (1.0, 1.0, "the same"),
+        (1.001, 1.02, "won"), (None, None, "undecided"),
+    ],
+)  # fmt: skip
+def test_what_an_interval_says(low: float | None, high: float | None, found: str) -> None:
+    assert outcome(low, high) == found
