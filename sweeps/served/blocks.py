@@ -98,7 +98,8 @@ def served_block(block: LoadBlock, place: ServedRow, steps: LiveRounds | None = 
         },
     )
     notes = (*map(warning_of, (*_notes(block, reason), *graph_notes(steps))), *_impossible(impossible))
-    row, found = ServedRow(**(figures | {"notes": notes})), ()
+    row = ServedRow(**(figures | {"notes": notes}))
+    found: tuple[CountsRow, ...] = ()
     if status == "ok" and row.t_round_s is None:
         row, status = replace(row, reason="the time of a round came out as none can be"), "failed"
     if gamma and status == "ok":
