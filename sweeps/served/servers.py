@@ -51,6 +51,8 @@ class ServedArm:
     client: OpenAIClient
     server: str | None = None
     """Its name, where there are several."""
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    """Of its requests, where they say which γ is theirs."""
     select: Callable[[], Awaitable[None]] = _nothing
     """Makes the server take this γ from now on."""
     check: Callable[[], str | None] = _well
@@ -70,6 +72,8 @@ class Visit(AbstractAsyncContextManager[Mapping[int, ServedArm]]):
 
     blocks: range | None = None
     """Numbers of the blocks that are taken in it; None is as many as are needed."""
+    refused: str | None = None
+    """Why a server that was to take every γ does not, so that each needs its own."""
     purpose: Purpose = "timing"
 
     def __init__(self, gammas: Sequence[int]) -> None:

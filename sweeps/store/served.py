@@ -65,6 +65,8 @@ class ServedRow:
     failed: Whole = 0
     tokens: Whole | None = None
     """Of all answers, the first ones included."""
+    prompts: Literal["text", "ids", "chat"] | None = None
+    """What they were sent as: token ids have exactly `context` tokens, text and chat about as many."""
     prompt_tokens: NotNegative | None = None
     """Of a prompt, on average, as the server counted them."""
     t_round_s: Positive | None = None
@@ -120,6 +122,10 @@ class ServedLog:
     def rows(self, purpose: Purpose, pair: str) -> list[ServedRow]:
         """The blocks of a pair that were begun for a purpose."""
         return [row for row in self._rows.values() if row.purpose == purpose and row.pair == pair]
+
+    def counts(self, pair: str, sampling: str) -> list[CountsRow]:
+        """What was counted in the blocks of a pair and sampling setting."""
+        return [one for one in self._counts if (one.pair, one.sampling) == (pair, sampling)]
 
     def add(self, row: ServedRow, counts: Iterable[CountsRow] = ()) -> None:
         """Keep a block in the place of an earlier one of the same key; StorageError where the disk refuses."""

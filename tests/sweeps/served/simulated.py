@@ -16,6 +16,7 @@ from specgauge.sweeps.served.measure import ServedPair
 from specgauge.sweeps.store.outcomes import PairOutcome, keep_outcomes
 from specgauge.sweeps.store.rundir import Run
 from specgauge.sweeps.store.writer import OpenRun
+from tests.engine_server.direct import DirectServers
 from tests.engine_server.engine import Engine
 from tests.engine_server.simulated import EngineTransport, simulate
 
@@ -48,7 +49,7 @@ class Servers:
         )
 
 
-def measure(path: Path, config: Config, servers: Servers) -> PairOutcome:
+def measure(path: Path, config: Config, servers: Servers | DirectServers) -> PairOutcome:
     """One call of a run, as far as its first pair goes."""
     with OpenRun(path, config, fresh=False) as opened:
         opened.check_environment(served_environment(config))
