@@ -180,9 +180,7 @@ def _sglang(served: Served, gamma: int) -> tuple[str, ...]:
     return tuple(words)
 
 
-def _with_own(
-    words: Sequence[str], own: Mapping[str, Any], folder: Path
-) -> tuple[tuple[str, ...], dict[Path, str]]:
+def _with_own(words: Sequence[str], own: Mapping[str, Any], folder: Path) -> tuple[tuple[str, ...], dict[Path, str]]:
     """Options and their values, with those of one's own in the place of ours or at the end.
 
     True is an option without a value, false leaves it out, a mapping is a JSON file.

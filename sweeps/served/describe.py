@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 
 from specgauge.sweeps.plan import Cell, plan_cells
 from specgauge.sweeps.run.progress import duration_text
-from specgauge.sweeps.served.launching import BLOCKS_A_VISIT, Launch, LiveServer, checked_gammas, launched_visits
+from specgauge.sweeps.served.launching import (
+    BLOCKS_A_VISIT,
+    Launch,
+    LiveServer,
+    RequestServer,
+    checked_gammas,
+    launched_visits,
+)
 from specgauge.sweeps.served.load import requests_of
 from specgauge.sweeps.text_table import count, text_table
 
@@ -76,9 +83,12 @@ def _pair_lines(config: Config, pair: PairConfig, cells: list[Cell]) -> Iterator
     is_live = any(isinstance(one, LiveServer) for one in visits)
     fewest = len(visits) if is_live else 2 * len(gammas)
     yield from (f"  {line}" for line in _commands(launch, gammas, is_live, checked))
+    which = "each γ, and back"
+    if any(isinstance(one, RequestServer) for one in visits):
+        which += f"; that of γ = {max(gammas)} alone where its build takes γ from a request"
     yield (
         f"  time: {blocks}, and {count(fewest, 'start')} of a server"
-        + ("" if is_live else " (each γ, and back), more where times are not known by then")
+        + ("" if is_live else f" ({which}), more where times are not known by then")
         + f", with up to {duration_text(engine.launch.ready_seconds)} each to be ready"
     )
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from specgauge.bench.serving.closed_loop import LoadBlock
+from specgauge.configs.engines import NGRAM
 from specgauge.model.arms import APART, round_arm
 from specgauge.model.search.search import SEARCH_NOTE
 from specgauge.model.stats.medians import worst_half_width
@@ -23,11 +24,11 @@ from specgauge.sweeps.plan import Cell, chains, decoded_tokens, settings_of
 from specgauge.sweeps.run.budget import BlockPace
 from specgauge.sweeps.run.session import Session
 from specgauge.sweeps.served.blocks import ServedBlock, served_block
-from specgauge.sweeps.served.launching import BLOCKS_A_VISIT, Launch, LiveServer, checked_gammas, launched_visits
+from specgauge.sweeps.served.launching import BLOCKS_A_VISIT, Launch, checked_gammas, launched_visits
 from specgauge.sweeps.served.load import Load, WrongServerError
 from specgauge.sweeps.served.restarts import RestartCheck
 from specgauge.sweeps.served.search import PairSearch
-from specgauge.sweeps.served.servers import Connect, RunningServers, ServedArm, Visit, connect
+from specgauge.sweeps.served.servers import Connect, RunningServers, ServedArm, Visit, connect, run_to_end
 from specgauge.sweeps.served.texts import PromptTexts
 from specgauge.sweeps.served.validating import ServedValidation
 from specgauge.sweeps.store.outcomes import PairOutcome
@@ -85,7 +86,7 @@ class ServedPair:
         outcome = self._session.outcome
         try:
             with self._session.mark:
-                asyncio.run(self.run())
+                run_to_end(self.run())
         except ValueError as error:
             outcome.bad_input = f"pair {self._pair.name}: {error}"
         return outcome
@@ -99,7 +100,12 @@ class ServedPair:
             await ServedValidation(self._session, self._log, load, self._validation_visits).run(recommended)
 
     def _load_of(self, new_tokens: int) -> Load:
-        return Load(self._texts, max_new_tokens=new_tokens, samples=self._config.precision.block_samples)
+        return Load(
+            self._texts,
+            max_new_tokens=new_tokens,
+            samples=self._config.precision.block_samples,
+            looks_up=any(one.method == NGRAM for one in self._pair.engines),
+        )
 
     async def _time(self) -> None:
         """The blocks that costs and acceptance are made of."""
@@ -122,7 +128,7 @@ class ServedPair:
                 for gamma, why in visit.lost.items():
                     self._give_up(gamma, why)
                 await self._visit(visit, found)
-            if isinstance(visit, LiveServer) and visit.refused is not None:
+            if visit.refused is not None:
                 self._session.progress.say(f"pair {self._pair.name}: a server for each γ: {visit.refused}")
         given = {one.gamma for one in self._pair.engines}
         for gamma in gammas:
@@ -327,13 +333,8 @@ class ServedPair:
             "warmup_s": [[seconds] for seconds in warmed],
             "first_call_s": arm.start_s if warm else None,
             "device_s": took_s,
-            "notes": self._notes,
+            "notes": {APART: True} if self._launch is not None and not arm.fields else {},
         }
-
-    @property
-    def _notes(self) -> dict[str, Any]:
-        """Of a block: whether those of other γ, or of plain decoding, were taken at another time."""
-        return {APART: True} if any(one.launch is not None for one in self._pair.engines) else {}
 
     def _fail(self, cell: Cell, gamma: int, reason: str, block: int = 0, status: str = "failed") -> None:
         """Record a block that could not be measured, and do not try the arm again in this call."""

@@ -65,6 +65,8 @@ class ServedRow:
     failed: Whole = 0
     tokens: Whole | None = None
     """Of all answers, the first ones included."""
+    prompts: Literal["text", "ids", "chat"] | None = None
+    """What they were sent as: token ids have exactly `context` tokens, text and chat about as many."""
     prompt_tokens: NotNegative | None = None
     """Of a prompt, on average, as the server counted them."""
     t_round_s: Positive | None = None

@@ -11,6 +11,8 @@ import random
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.engine_server.live import LiveLog
+
 
 @dataclass(frozen=True, kw_only=True)
 class EngineSettings:
@@ -32,6 +34,15 @@ class EngineSettings:
     draft_sampling: str = "greedy"
     tells: str = "ids"
     """How a chunk tells its tokens: ids, usage, nothing, or singly (llama.cpp: a token an event, with timings)."""
+    letters: int = 0
+    """Of a token: a longer word has several; 0 is a token a word."""
+    tokenizes: str = ""
+    """What /tokenize calls its text; empty: there is none."""
+    begins: bool = False
+    """Whether the tokenizer puts a token before a text."""
+    adds_to_ids: int = 0
+    """Tokens put before a prompt of ids."""
+    takes_ids: bool = True
     per_request: bool = False
     has_metrics: bool = True
     n_max_honoured: bool = False
@@ -96,10 +107,13 @@ class Engine:
         self._shown = {**self.counters}
         self.accepted_by_position = [0] * 16
         self.requests = 0
+        self.tokenized = 0
+        """Requests to /tokenize."""
         self.is_gone = False
         self._random = random.Random(settings.seed)
         self._cached: set[tuple[Any, ...]] = set()
         self._loop: asyncio.Task[None] | None = None
+        self.live: LiveLog | None = None
         self.step_log: list[tuple[float, int, int]] = []
         """End, rows decoding and γ of every step."""
 
@@ -147,6 +161,9 @@ class Engine:
             fresh = self.waiting[: max(0, self.settings.most_running - len(decoding))]
             del self.waiting[: len(fresh)]
             self.running += fresh
+            if self.live is not None:
+                self.gamma = self.live.follow()
+            begun_s = now
             gammas = [self.gamma if one.gamma is None else one.gamma for one in decoding]
             prefill = sum(one.prompt_tokens - one.cached_tokens for one in fresh) * self.settings.prefill_token_s
             longest = max(gammas, default=0)
@@ -154,9 +171,11 @@ class Engine:
             await asyncio.sleep(max(0.0, now - clock()))
             self.step_log.append((now, len(decoding), longest))
             self.counters["iterations"] += 1
-            for one, gamma in zip(decoding, gammas, strict=True):
-                if one in self.running:
-                    self._round(one, gamma, now)
+            accepted = [
+                self._round(one, gamma, now) for one, gamma in zip(decoding, gammas, strict=True) if one in self.running
+            ]
+            if self.live is not None:
+                self.live.add(begun_s, accepted, len(fresh))
             for one in fresh:
                 if one in self.running:
                     self.counters["first_tokens"] += 1
@@ -177,7 +196,8 @@ class Engine:
             accepted += 1
         return accepted
 
-    def _round(self, one: Request, gamma: int, now: float) -> None:
+    def _round(self, one: Request, gamma: int, now: float) -> int:
+        """The drafts that it accepted."""
         counters, own = self.counters, self.settings
         if gamma and own.finds < 1 and self._random.random() >= own.finds:
             gamma = 0
@@ -193,6 +213,7 @@ class Engine:
         if own.preempts_every and counters["inter_token_latency_seconds_count"] % own.preempts_every == 0:
             counters["num_preemptions"] += 1
         self._give(one, accepted + 1, now)
+        return accepted
 
     def _give(self, one: Request, tokens: int, now: float) -> None:
         tokens = min(tokens, one.max_tokens - one.tokens)
