@@ -54,7 +54,9 @@ from tests.test_house import FILES, ROOT, tree_of
 
 __all__ = ["command"]  # a fixture
 
-PAGES = tuple(sorted(path.relative_to(ROOT).as_posix() for path in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"))))
+PAGES = tuple(
+    sorted(path.relative_to(ROOT).as_posix() for path in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")))
+)
 SECTIONS: dict[str, type[Section]] = {
     "top level": Config,
     "pairs[…]": PairConfig,

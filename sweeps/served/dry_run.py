@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from specgauge.bench.serving.counters import count
 from specgauge.bench.serving.streams import OpenAIClient, Stream
 from specgauge.sweeps.served.load import sampling_fields
-from specgauge.sweeps.served.servers import Connect, connect
+from specgauge.sweeps.served.servers import Connect, connect, run_to_end
 from specgauge.sweeps.served.texts import PromptTexts
 
 if TYPE_CHECKING:
@@ -29,7 +28,7 @@ def dry_run(config: Config, open_client: Connect = connect) -> str:
             "--dry-run: expected a pair with servers that run (engine.base_url), got none; `specgauge check` shows "
             "what would be started"
         )
-    return asyncio.run(_ask(config, engines, open_client))
+    return run_to_end(_ask(config, engines, open_client))
 
 
 async def _ask(config: Config, engines: list[tuple[str, EngineConfig]], open_client: Connect) -> str:

@@ -27,7 +27,7 @@ from specgauge.sweeps.served.blocks import ServedBlock, served_block
 from specgauge.sweeps.served.launching import BLOCKS_A_VISIT, LiveServer
 from specgauge.sweeps.served.load import Load, WrongServerError
 from specgauge.sweeps.served.restarts import RestartCheck
-from specgauge.sweeps.served.servers import ArmKey, Arms, Connect, ServedArm, Visit, connect
+from specgauge.sweeps.served.servers import ArmKey, Arms, Connect, ServedArm, Visit, connect, run_to_end
 from specgauge.sweeps.served.texts import PromptTexts
 from specgauge.sweeps.served.validating import ServedValidation, exports
 from specgauge.sweeps.served.visits import PairServers
@@ -95,7 +95,7 @@ class ServedPair:
         outcome = self._session.outcome
         try:
             with self._session.mark:
-                asyncio.run(self.run())
+                run_to_end(self.run())
         except ValueError as error:
             outcome.bad_input = f"pair {self._pair.name}: {error}"
         return outcome

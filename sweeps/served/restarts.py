@@ -125,7 +125,8 @@ def is_live(row: ServedRow) -> bool:
 def restart_ratios(rows: Iterable[ServedRow], *, confidence: float) -> list[RestartRatio]:
     """The ratio of each cell and γ of a pair that was checked, over blocks of both servers.
 
-    The interval is Welch's on logarithms; without bounds (NaN) where a server has a single block.
+    rows: in the order taken. Intervals are Welch's on logarithms, wide enough to hold all together at that confidence,
+    without bounds (NaN) where a server has a single block.
     """
     known = [row for row in rows if row.reason is None]
     checked = dict.fromkeys(
@@ -140,7 +141,7 @@ def restart_ratios(rows: Iterable[ServedRow], *, confidence: float) -> list[Rest
         own = _logs(row for row in cell if row.purpose == "restart" and row.gamma == gamma)
         if not live or not own:
             continue
-        ratio, low, high = _welch(own, live, confidence)
+        ratio, low, high = _welch(own, live, 1 - (1 - confidence) / len(checked))
         found.append(
             RestartRatio(
                 sampling=sampling,
@@ -162,9 +163,11 @@ def _logs(rows: Iterable[ServedRow]) -> list[float]:
 
 
 def _plain(cell: Sequence[ServedRow]) -> float | None:
-    own = sorted((row for row in cell if row.purpose == "timing" and row.gamma == 0), key=lambda row: row.block)
-    half = len(own) // 2
-    before, after = _logs(own[:half]), _logs(own[half:])
+    """Of rows in the order taken; None where plain decoding was not measured both before and after the live server."""
+    live = [index for index, row in enumerate(cell) if is_live(row)]
+    own = [(index, row) for index, row in enumerate(cell) if row.purpose == "timing" and row.gamma == 0]
+    before = _logs(row for index, row in own if index < live[0])
+    after = _logs(row for index, row in own if index > live[-1])
     return math.exp(float(np.mean(after) - np.mean(before))) if before and after else None
 
 

@@ -7,10 +7,12 @@ async with RunningServers(pair.engines) as arms:                   # the servers
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, field
 from types import TracebackType
+from typing import Any, TypeVar
 
 from specgauge.bench.serving.closed_loop import LoadBlock
 from specgauge.bench.serving.live_steps import LiveRounds
@@ -18,6 +20,7 @@ from specgauge.bench.serving.streams import OpenAIClient
 from specgauge.configs.engines import EngineConfig
 from specgauge.sweeps.store.served import Purpose
 
+T = TypeVar("T")
 Connect = Callable[[EngineConfig, str], OpenAIClient]
 """A client of an engine at an address."""
 
@@ -131,3 +134,20 @@ class RunningServers(Visit):
     ) -> None:
         """Close the clients."""
         await self._stack.aclose()
+
+
+def run_to_end(work: Coroutine[Any, Any, T]) -> T:
+    """What some work gives, as `asyncio.run`; tasks that an interruption breaks off are not complained of."""
+    is_interrupted = False
+
+    def told(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        if not is_interrupted and not isinstance(context.get("exception"), KeyboardInterrupt):
+            loop.default_exception_handler(context)
+
+    with asyncio.Runner() as runner:
+        runner.get_loop().set_exception_handler(told)
+        try:
+            return runner.run(work)
+        except KeyboardInterrupt:
+            is_interrupted = True
+            raise

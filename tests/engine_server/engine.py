@@ -11,6 +11,8 @@ import random
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.engine_server.live import LiveLog
+
 
 @dataclass(frozen=True, kw_only=True)
 class EngineSettings:
@@ -104,6 +106,7 @@ class Engine:
         self._random = random.Random(settings.seed)
         self._cached: set[tuple[Any, ...]] = set()
         self._loop: asyncio.Task[None] | None = None
+        self.live: LiveLog | None = None
         self.step_log: list[tuple[float, int, int]] = []
         """End, rows decoding and γ of every step."""
 
@@ -160,6 +163,9 @@ class Engine:
             fresh = self.waiting[: max(0, self.settings.most_running - len(decoding))]
             del self.waiting[: len(fresh)]
             self.running += fresh
+            if self.live is not None:
+                self.gamma = self.live.follow()
+            begun_s = now
             chosen = self.gamma_at(len(decoding))
             gammas = [chosen if one.gamma is None else one.gamma for one in decoding]
             prefill = sum(one.prompt_tokens - one.cached_tokens for one in fresh) * self.settings.prefill_token_s
@@ -168,9 +174,11 @@ class Engine:
             await asyncio.sleep(max(0.0, now - clock()))
             self.step_log.append((now, len(decoding), longest))
             self.counters["iterations"] += 1
-            for one, gamma in zip(decoding, gammas, strict=True):
-                if one in self.running:
-                    self._round(one, gamma, now)
+            accepted = [
+                self._round(one, gamma, now) for one, gamma in zip(decoding, gammas, strict=True) if one in self.running
+            ]
+            if self.live is not None:
+                self.live.add(begun_s, accepted, len(fresh))
             for one in fresh:
                 if one in self.running:
                     self.counters["first_tokens"] += 1
@@ -183,7 +191,8 @@ class Engine:
     def _show(self, counters: dict[str, float]) -> None:
         self._shown = counters
 
-    def _round(self, one: Request, gamma: int, now: float) -> None:
+    def _round(self, one: Request, gamma: int, now: float) -> int:
+        """The drafts that it accepted."""
         counters, own = self.counters, self.settings
         if gamma and own.finds < 1 and self._random.random() >= own.finds:
             gamma = 0
@@ -202,6 +211,7 @@ class Engine:
         if own.preempts_every and counters["inter_token_latency_seconds_count"] % own.preempts_every == 0:
             counters["num_preemptions"] += 1
         self._give(one, accepted + 1, now)
+        return accepted
 
     def _give(self, one: Request, tokens: int, now: float) -> None:
         tokens = min(tokens, one.max_tokens - one.tokens)

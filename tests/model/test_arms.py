@@ -39,7 +39,18 @@ def test_an_arm_is_its_text(text: str, arm: Arm) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "speculate", "speculate:", "speculate:0", "verify:-1", "verify:\u00b2", "Plain", "adaptive:", "adaptive:A b", "engine:2"],
+    [
+        "",
+        "speculate",
+        "speculate:",
+        "speculate:0",
+        "verify:-1",
+        "verify:\u00b2",
+        "Plain",
+        "adaptive:",
+        "adaptive:A b",
+        "engine:2",
+    ],
 )
 def test_what_is_no_arm(text: str) -> None:
     with pytest.raises(ValueError, match=r"^arm: expected decode, .*adaptive:<policy>, got "):

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from specgauge.configs.schema import Config
 from specgauge.configs.canonical import strict_loads
+from specgauge.configs.schema import Config
 from specgauge.reports.html import write_report
 from specgauge.sweeps.analysis.predictions import predict_run
 from specgauge.sweeps.analysis.validation import outcome
@@ -224,8 +224,8 @@ def test_a_schedule_that_costs_more_than_its_gamma_loses_and_is_told(tmp_path: P
     (warning,) = [one for one in made.warnings if one["code"] == "exported_lost"]
     assert "faster than the schedule that is exported" in warning["message"]
     answers = recommend(made)
-    lines = [line for line in answer_text(answers).splitlines() if " exported " in line]
-    assert [line.split()[-5:] for line in lines][0][-4:] == ["lost", "against", "γ", "3"]
+    line = next(line for line in answer_text(answers).splitlines() if " exported " in line)
+    assert line.endswith(": lost against γ 3")
     told = {(one["batch_size"], one["policy"]): one for one in strict_loads(recommendations_json(answers))["policies"]}
     assert told[16, "exported"]["against_plain"] == "lost"
     assert told[1, "exported"]["against_plain"] == "won"
@@ -236,8 +236,8 @@ def test_a_schedule_that_costs_more_than_its_gamma_loses_and_is_told(tmp_path: P
 @pytest.mark.parametrize(
     ("low", "high", "found"),
     [
-        (1.02, 1.3, "won"), (0.7, 0.98, "lost"), (0.9, 1.1, "undecided"), (0.995, 1.004, "the same"), (1.0, 1.0, "the same"),
-        (1.001, 1.02, "won"), (None, None, "undecided"),
+        (1.02, 1.3, "won"), (0.7, 0.98, "lost"), (0.9, 1.1, "undecided"), (0.995, 1.004, "the same"),
+        (1.0, 1.0, "the same"), (1.001, 1.02, "won"), (None, None, "undecided"),
     ],
 )  # fmt: skip
 def test_what_an_interval_says(low: float | None, high: float | None, found: str) -> None:
