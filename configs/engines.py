@@ -101,10 +101,10 @@ class LaunchConfig(Section):
     env: Annotated[dict[str, str], expects("a mapping of variables to text")] = Field({})
     """Variables of its environment, beside those of the shell that `run` is called in."""
     live: bool = True
-    """Whether one vLLM server takes every γ in turn, by a scheduler class of ours; where its version has another
-    interface, and where this is false, it is started anew for each γ."""
+    """Whether one server takes every γ in turn: vLLM by a scheduler class of ours, llama.cpp where its build takes γ
+    from a request; where it does not, and where this is false, it is started anew for each γ."""
     check_live: bool = True
-    """Whether the largest and the middle γ of such a server are held against servers started with that γ alone."""
+    """Whether the largest and the middle γ of such a vLLM are held against servers started with that γ alone."""
 
     @model_validator(mode="after")
     def _check_together(self) -> LaunchConfig:

@@ -64,6 +64,7 @@ def recommend(
         validation=matching(found.validation),
         policies=matching(found.policies),
         pairs={one.name: one for one in planned_pairs(run.config)},
+        break_even=() if max_itl_s is not None or batch_size is not None else matching(found.break_even),
         are_some=any(value is not None for value in wanted.values()),
     )
 
@@ -143,6 +144,7 @@ def recommendations_json(answers: Recommendations) -> str:
         "next_step": answers.next_step,
         "validation": None if summary is None else summary.as_mapping(),
         "policies": [_policy(row) for row in answers.policies],
+        **({"break_even": list(answers.break_even)} if answers.break_even else {}),
         "side_by_side": [_contest(one) for one in side_by_side(answers)],
         "warnings": [dict(warning) for warning in answers.warnings],
     }

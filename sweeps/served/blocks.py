@@ -83,6 +83,7 @@ def served_block(block: LoadBlock, place: ServedRow, steps: LiveRounds | None = 
             "requests": len(block.streams),
             "failed": len(block.failed),
             "tokens": None if None in tokens else sum(one or 0 for one in tokens),
+            "prompts": block.form,
             "prompt_tokens": sum(lengths) / len(lengths) if lengths else None,
             "t_round_s": t_round_s,
             "t_round_from": None if t_round_s is None else source,

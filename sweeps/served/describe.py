@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from specgauge.configs.engines import EXPORTED
 from specgauge.sweeps.plan import Cell, plan_cells
 from specgauge.sweeps.run.progress import duration_text
-from specgauge.sweeps.served.launching import BLOCKS_A_VISIT, Launch, LiveServer, checked_gammas
+from specgauge.sweeps.served.launching import BLOCKS_A_VISIT, Launch, LiveServer, RequestServer, checked_gammas
 from specgauge.sweeps.served.load import requests_of
 from specgauge.sweeps.served.validating import BLOCKS
 from specgauge.sweeps.served.visits import PairServers
@@ -97,9 +97,12 @@ def _pair_lines(config: Config, pair: PairConfig, cells: list[Cell]) -> Iterator
     yield from (f"  {line}" for line in _commands(launch, gammas, is_live, checked_gammas(launch, gammas)))
     for name, (under, most) in servers.launches().items():
         yield f"  arm {name}: {under.command(most, PORT).line}"
+    which = "each arm, and back"
+    if any(isinstance(one, RequestServer) for one in visits):
+        which += f"; that of γ = {max(gammas)} for all where its build takes γ from a request"
     yield (
         f"  time: {blocks}, and {count(fewest, 'start')} of a server"
-        + ("" if is_live else " (each arm, and back), more where times are not known by then")
+        + ("" if is_live else f" ({which}), more where times are not known by then")
         + f", with up to {duration_text(own.ready_seconds)} each to be ready"
     )
     yield from (f"  {line}" for line in _validation(config, servers, is_live=is_live))

@@ -1,9 +1,10 @@
-"""Servers that are started for a visit and end with it: one for each γ, or one vLLM that takes every γ in turn.
+"""Servers that are started for a visit and end with it: one for each γ, or one that takes every γ in turn.
 
 StartedServer(launch, 2, blocks=range(3))            visits: 0, 1, 2, 4, then 4, 2, 1, 0: what drifts hits all alike
 LiveServer(launch, (1, 2, 4), blocks=range(6))       between two visits of a plain server: with a draft model vLLM's
                                                      γ = 0 costs a step of the draft, which plain decoding has not;
                                                      then servers of two γ alone, which check it
+RequestServer(launch, (0, 1, 2, 4), …)               a llama.cpp whose build takes γ from each request
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from specgauge.bench.serving.closed_loop import LoadBlock
 from specgauge.bench.serving.live_gamma import LiveGamma, for_all
 from specgauge.bench.serving.live_steps import LiveRounds, rounds_in
 from specgauge.bench.serving.presets import METHODS, Command, Served, filled, preset
+from specgauge.bench.serving.request_gamma import gamma_fields, unheeded
 from specgauge.bench.serving.server import LaunchedServer, free_port
 from specgauge.bench.serving.streams import OpenAIClient
 from specgauge.configs.engines import NGRAM, EngineConfig
@@ -103,6 +105,12 @@ class Launch:
         """Whether one server is to take every γ in turn."""
         launch = self.engine.launch
         return launch is not None and launch.live and self.engine.kind == "vllm" and self.served is not None
+
+    @property
+    def is_by_request(self) -> bool:
+        """Whether one server may take every γ, each request its own, if its build does."""
+        launch = self.engine.launch
+        return launch is not None and launch.live and self.engine.kind == "llama_cpp"
 
     @property
     def is_plain_live(self) -> bool:
@@ -191,9 +199,6 @@ class StartedServer(_Started):
 class LiveServer(_Started):
     """One vLLM that takes every γ in turn, between its steps."""
 
-    refused: str | None = None
-    """Why another server is needed for each γ."""
-
     async def __aenter__(self) -> Arms:
         """The arms; none where the server did not start so, which `refused` tells."""
         launch, port = self._launch, free_port()
@@ -231,6 +236,51 @@ class LiveServer(_Started):
             )
             for gamma in self.gammas
         }
+
+
+class RequestServer(_Started):
+    """One server of the largest γ whose requests have each their own, where its build takes that from them.
+
+    Where it does not, which `refused` tells, it is a server of the largest γ alone, for the blocks that those have.
+    """
+
+    def __init__(self, launch: Launch, gammas: Sequence[int], blocks: range, *, otherwise: range) -> None:
+        super().__init__(launch, gammas, blocks)
+        self._otherwise = otherwise
+
+    async def __aenter__(self) -> Arms:
+        """The arms; none where the server did not start, which `lost` tells."""
+        largest, port = max(self.gammas), free_port()
+        try:
+            server = self._launch.server(self._launch.command(largest, port), port, f"gamma-{largest}")
+            client = await self._start(server)
+            self.refused = await _refusal(client, self.gammas)
+        except (ValueError, RuntimeError, OSError) as error:
+            await self._stack.aclose()
+            self.refused, self.arms = str(error), (largest,)
+            return self._lose(error)
+        except BaseException:
+            await self._stack.aclose()
+            raise
+        if self.refused is not None:
+            self.arms, self.blocks = (largest,), self._otherwise
+        return {
+            gamma: ServedArm(
+                gamma=gamma,
+                client=client,
+                fields=gamma_fields(gamma) if self.refused is None else {},
+                ended=server.ended,
+                start_s=server.start_s,
+            )
+            for gamma in self.gammas
+        }
+
+
+async def _refusal(client: OpenAIClient, gammas: Sequence[int]) -> str | None:
+    try:
+        return await unheeded(client, gammas)
+    except ValueError as error:
+        return str(error)
 
 
 async def _select(live: LiveGamma, gamma: int) -> None:
@@ -272,9 +322,9 @@ def launched_visits(
 ) -> Iterator[Visit]:
     """The visits of an engine that is started: by arm and back, `blocks` of each cell in one, up to `most` of them all.
 
-    A live vLLM is one visit, between two of a plain server, and followed by servers of the γ that are `checked`; where
-    it refuses, every γ has a server of its own, as every policy has: its launch and the most drafts that it may take.
-    The caller ends where everything is known.
+    A live vLLM is one visit, between two of a plain server, and followed by servers of the γ that are `checked`; a
+    llama.cpp that takes γ from its requests is one alone. Where they refuse, every γ has a server of its own, as every
+    policy has: its launch and the most drafts that it may take. The caller ends where everything is known.
     """
     order: list[ArmKey] = [*gammas, *policies]
 
@@ -295,6 +345,18 @@ def launched_visits(
             yield from (StartedServer(launch, gamma, range(blocks), purpose="restart") for gamma in checked)
             yield from (started(arm, blocks) for arm in reversed(apart) if blocks < most)
             return
+    is_begun = False
+    if launch.is_by_request and any(gammas):
+        yield from (started(arm, 0) for arm in policies)
+        by_request = RequestServer(launch, gammas, range(most), otherwise=range(min(blocks, most)))
+        yield by_request
+        if by_request.refused is None:
+            yield from (started(arm, blocks) for arm in reversed(list(policies)) if blocks < most)
+            return
+        is_begun, largest = True, max(gammas)
+        order = [largest, *(arm for arm in order if arm != largest)]
     for first in range(0, most, blocks):
-        yield from (started(arm, first) for arm in order)
+        visits = [started(arm, first) for arm in order]
+        yield from visits[1:] if is_begun else visits
+        is_begun = False
         order.reverse()

@@ -16,7 +16,9 @@ from typing import Any
 import numpy as np
 
 from specgauge.bench.serving.closed_loop import LoadBlock
+from specgauge.configs.engines import NGRAM
 from specgauge.model.arms import APART, engine_arm, round_arm
+from specgauge.model.search.search import SEARCH_NOTE
 from specgauge.model.stats.medians import worst_half_width
 from specgauge.sweeps.analysis.predictions import recommended_gammas
 from specgauge.sweeps.plan import Cell, chains, decoded_tokens, settings_of
@@ -24,9 +26,10 @@ from specgauge.sweeps.run.budget import BlockPace, timing_left_s
 from specgauge.sweeps.run.progress import Limits
 from specgauge.sweeps.run.session import Session
 from specgauge.sweeps.served.blocks import ServedBlock, served_block
-from specgauge.sweeps.served.launching import BLOCKS_A_VISIT, LiveServer
+from specgauge.sweeps.served.launching import BLOCKS_A_VISIT
 from specgauge.sweeps.served.load import Load, WrongServerError
 from specgauge.sweeps.served.restarts import RestartCheck
+from specgauge.sweeps.served.search import PairSearch
 from specgauge.sweeps.served.servers import ArmKey, Arms, Connect, ServedArm, Visit, connect, run_to_end
 from specgauge.sweeps.served.texts import PromptTexts
 from specgauge.sweeps.served.validating import ServedValidation, exports
@@ -83,6 +86,7 @@ class ServedPair:
         self._load = self._load_of(workload.max_new_tokens)
         self._check = RestartCheck(session, self._log, self._load)
         self._until = session.deadline.share(1.0 if self._config.validation is None else TIMING_SHARE)
+        self._search = PairSearch(self._config, self._pair.name, self._log)
         self._failed: dict[tuple[str, str], str] = {}
         """Why an arm of a cell is not tried again in this call."""
 
@@ -111,7 +115,12 @@ class ServedPair:
             await validation.run(recommended_gammas(run, self._pair.name), found)
 
     def _load_of(self, new_tokens: int) -> Load:
-        return Load(self._texts, max_new_tokens=new_tokens, samples=self._config.precision.block_samples)
+        return Load(
+            self._texts,
+            max_new_tokens=new_tokens,
+            samples=self._config.precision.block_samples,
+            looks_up=any(one.method == NGRAM for one in self._pair.engines),
+        )
 
     async def _time(self) -> None:
         """The blocks that costs and acceptance are made of, and those of the engine's own policies beside them."""
@@ -137,13 +146,14 @@ class ServedPair:
                 for arm, why in visit.lost.items():
                     self._give_up(arm, why)
                 await self._visit(visit, found)
-            if isinstance(visit, LiveServer) and visit.refused is not None:
+            if visit.refused is not None:
                 self._session.progress.say(f"pair {self._pair.name}: a server for each γ: {visit.refused}")
         if self._servers.launch is None:
             given = {one.gamma for one in self._pair.engines}
             for gamma in self._gammas:
                 if gamma not in given:
                     self._skip(gamma, f"no server of γ = {gamma} is given")
+        self._keep_left_out()
 
     def _spent_s(self, cell: Cell) -> float:
         """Seconds that a cell's blocks took."""
@@ -158,6 +168,7 @@ class ServedPair:
             block not in self._blocks(cell, arm) and not self._is_closed(cell, arm)
             for cell in self._session.cells
             for arm in visit.arms
+            if not self._is_left_out(cell, arm)
             for block in numbers
             if not self._is_known(cell, block, visit.arms)
         )
@@ -170,8 +181,9 @@ class ServedPair:
                 return
             for cell in open_cells:
                 order = np.random.default_rng((self._config.seed, block, int(cell.id, 16))).permutation(len(arms))
-                for arm in (list(arms.values())[index] for index in order):
-                    if not await self._arm(arm, cell, block):
+                own = [list(arms.values())[index] for index in order]
+                for arm in sorted(own, key=lambda arm: 0 if self._blocks(cell, arm.key) else arm.gamma):
+                    if not self._is_left_out(cell, arm.key) and not await self._arm(arm, cell, block):
                         return
 
     def _blocks(self, cell: Cell, arm: ArmKey) -> dict[int, Any]:
@@ -192,15 +204,44 @@ class ServedPair:
             return True
         return all(self._is_converged(cell, arm) for arm in arms)
 
+    def _is_left_out(self, cell: Cell, arm: ArmKey) -> bool:
+        """Whether a γ cannot be the best of a cell; where its server is started for it alone, of any cell."""
+        launch = self._servers.launch
+        cells = [cell] if launch is None or launch.is_live else self._session.cells
+        return isinstance(arm, int) and all(self._why_left_out(one, arm) is not None for one in cells)
+
+    def _why_left_out(self, cell: Cell, gamma: int) -> str | None:
+        sampling = self._samplings[cell.chain].name
+        return self._search.leaves_out(sampling, (cell.batch_size, cell.context), gamma) if gamma else None
+
+    def _keep_left_out(self) -> None:
+        """Record why γ that cannot be the best of a cell have no block there, or too few to be weighed."""
+        for cell in self._session.cells:
+            for gamma in self._gammas:
+                taken, why = self._blocks(cell, gamma), self._why_left_out(cell, gamma)
+                if (
+                    why is not None
+                    and len(taken) < self._config.precision.min_blocks
+                    and not self._is_closed(cell, gamma)
+                ):
+                    line = {"axes": cell.axes, "arm": arm_of(gamma), "block": max(taken, default=-1) + 1}
+                    notes = {SEARCH_NOTE: "decided"} | ({APART: True} if self._servers.launch is not None else {})
+                    self._journal.append({**line, "status": "skipped", "reason": why, "samples_s": [], "notes": notes})
+
     def _is_closed(self, cell: Cell, arm: ArmKey) -> bool:
         """Whether an arm takes no further block: it failed in this call, or the server cannot hold that many."""
         lines = self._blocks(cell, arm).values()
         return (cell.id, arm_of(arm)) in self._failed or any(line.status != "ok" for line in lines)
 
     def _is_converged(self, cell: Cell, arm: ArmKey) -> bool:
-        if self._is_closed(cell, arm):
+        if self._is_closed(cell, arm) or self._is_left_out(cell, arm):
             return True
+        at, sampling = (cell.batch_size, cell.context), self._samplings[cell.chain].name
+        if isinstance(arm, int) and self._search.is_open(sampling, at, arm):
+            return False
         lines = self._blocks(cell, arm).values()
+        if self._config.grid.is_searched:  # S of the best one is asked for, not the time of every arm
+            return len(lines) >= self._config.precision.min_blocks
         samples = [sample for line in lines for sample in line.samples_s]
         precision = self._config.precision
         return bool(samples) and worst_half_width(samples, precision.confidence) <= precision.relative_ci
@@ -283,13 +324,8 @@ class ServedPair:
             "warmup_s": [[seconds] for seconds in warmed if seconds],
             "first_call_s": arm.start_s if warm else None,
             "device_s": took_s,
-            "notes": self._notes,
+            "notes": {APART: True} if self._servers.launch is not None and not arm.fields else {},
         }
-
-    @property
-    def _notes(self) -> dict[str, Any]:
-        """Of a block: whether those of other arms, or of plain decoding, were taken at another time."""
-        return {APART: True} if any(one.launch is not None for one in self._pair.engines) else {}
 
     def _fail(self, cell: Cell, arm: ArmKey, reason: str, block: int = 0, status: str = "failed") -> None:
         """Record a block that could not be measured, and do not try the arm again in this call."""

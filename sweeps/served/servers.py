@@ -57,6 +57,8 @@ class ServedArm:
     client: OpenAIClient
     server: str | None = None
     """Its name, where there are several."""
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    """Of its requests, where they say which γ is theirs."""
     select: Callable[[], Awaitable[None]] = _nothing
     """Makes the server take this γ from now on."""
     check: Callable[[], str | None] = _well
@@ -84,12 +86,18 @@ class Visit(AbstractAsyncContextManager[Arms]):
 
     blocks: range | None = None
     """Numbers of the blocks that are taken in it; None is as many as are needed."""
+    refused: str | None = None
+    """Why a server that was to take every γ does not, so that each needs its own."""
     purpose: Purpose = "timing"
 
     def __init__(self, arms: Sequence[ArmKey]) -> None:
         self.arms = tuple(arms)
-        self.gammas = tuple(arm for arm in arms if isinstance(arm, int))
         self.lost: dict[ArmKey, str] = {}
+
+    @property
+    def gammas(self) -> tuple[int, ...]:
+        """Those of its arms that are a γ."""
+        return tuple(arm for arm in self.arms if isinstance(arm, int))
 
 
 def running_key(engine: EngineConfig) -> ArmKey:

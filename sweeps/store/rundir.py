@@ -205,6 +205,12 @@ class Run:
         return tuple(plain(row) for row in self.rows(WarningRow))
 
     @property
+    def break_even(self) -> tuple[dict[str, Any], ...]:
+        """Of servers, by setting and context: the concurrencies at which speculation pays; () where nothing tells."""
+        kept = read_mapping(self.path / RECOMMENDATION, RUN_AGAIN).get("break_even")
+        return tuple(one for one in kept if isinstance(one, dict)) if isinstance(kept, list) else ()
+
+    @property
     def parameters(self) -> dict[str, dict[str, int]]:
         """Parameters of target and draft by pair, where recommendation.yaml tells them."""
         found: dict[str, dict[str, int]] = {}

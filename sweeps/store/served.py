@@ -70,6 +70,8 @@ class ServedRow:
     failed: Whole = 0
     tokens: Whole | None = None
     """Of all answers, the first ones included."""
+    prompts: Literal["text", "ids", "chat"] | None = None
+    """What they were sent as: token ids have exactly `context` tokens, text and chat about as many."""
     prompt_tokens: NotNegative | None = None
     """Of a prompt, on average, as the server counted them."""
     t_round_s: Positive | None = None
@@ -146,6 +148,10 @@ class ServedLog:
     def row(self, key: tuple[str, str, str, int | str, int, int, int]) -> ServedRow | None:
         """The block of a key; None where there is none."""
         return self._rows.get(key)
+
+    def counts(self, pair: str, sampling: str) -> list[CountsRow]:
+        """What was counted in the blocks of a pair and sampling setting."""
+        return [one for one in self._counts if (one.pair, one.sampling) == (pair, sampling)]
 
     def add(self, row: ServedRow, counts: Iterable[CountsRow] = ()) -> None:
         """Keep a block in the place of an earlier one of the same key; StorageError where the disk refuses."""

@@ -38,6 +38,15 @@ class EngineSettings:
     draft_sampling: str = "greedy"
     tells: str = "ids"
     """How a chunk tells its tokens: ids, usage, nothing, or singly (llama.cpp: a token an event, with timings)."""
+    letters: int = 0
+    """Of a token: a longer word has several; 0 is a token a word."""
+    tokenizes: str = ""
+    """What /tokenize calls its text; empty: there is none."""
+    begins: bool = False
+    """Whether the tokenizer puts a token before a text."""
+    adds_to_ids: int = 0
+    """Tokens put before a prompt of ids."""
+    takes_ids: bool = True
     per_request: bool = False
     has_metrics: bool = True
     n_max_honoured: bool = False
@@ -102,6 +111,8 @@ class Engine:
         self._shown = {**self.counters}
         self.accepted_by_position = [0] * 16
         self.requests = 0
+        self.tokenized = 0
+        """Requests to /tokenize."""
         self.is_gone = False
         self._random = random.Random(settings.seed)
         self._cached: set[tuple[Any, ...]] = set()
@@ -191,15 +202,20 @@ class Engine:
     def _show(self, counters: dict[str, float]) -> None:
         self._shown = counters
 
+    def accepts(self, gamma: int) -> int:
+        """Drafts that one round accepts."""
+        accepted = 0
+        while accepted < gamma and self._random.random() < self.settings.alpha:
+            self.accepted_by_position[accepted] += 1
+            accepted += 1
+        return accepted
+
     def _round(self, one: Request, gamma: int, now: float) -> int:
         """The drafts that it accepted."""
         counters, own = self.counters, self.settings
         if gamma and own.finds < 1 and self._random.random() >= own.finds:
             gamma = 0
-        accepted = 0
-        while accepted < gamma and self._random.random() < own.alpha:
-            self.accepted_by_position[accepted] += 1
-            accepted += 1
+        accepted = self.accepts(gamma)
         if gamma:
             counters["num_drafts"] += 1
             counters["num_draft_tokens"] += gamma

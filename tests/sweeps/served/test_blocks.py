@@ -1,6 +1,7 @@
 """What is kept of a block: of a real vLLM's streams and counters, and of one that logs its steps."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -92,3 +93,27 @@ def test_the_time_of_a_round_is_that_of_the_steps_an_engine_logs() -> None:
 def test_the_graphs_of_a_smaller_gamma_are_told(graphs: tuple[tuple[str, int], ...], told: str | None) -> None:
     notes = served_block(real_block("live_g2", 2), PLACE, logged(graphs=graphs)).row.notes
     assert [(note.code, note.message) for note in notes] == ([] if told is None else [("other_graphs", told)])
+
+
+def test_a_figure_that_cannot_be_is_unknown_and_told_and_the_others_stay() -> None:
+    kept = served_block(replace(real_block("live_g2", 2), client_share=-0.5), PLACE)
+    assert (kept.status, kept.row.client_share, kept.t_round_s) == ("ok", None, 1.0)
+    (note,) = kept.row.notes
+    assert (note.code, note.message.rpartition(": ")[2]) == ("impossible_figure", "client_share")
+
+
+def test_a_time_that_cannot_be_costs_its_block() -> None:
+    kept = served_block(real_block("live_g2", 2), PLACE, logged(t_round_s=(-1.0,)))
+    assert (kept.status, kept.t_round_s, kept.counts) == ("failed", None, ())
+    assert kept.row.reason == "the time of a round came out as none can be"
+
+
+def test_counts_that_no_drafts_can_have_cost_their_block_in_one_line() -> None:
+    block = real_block("live_g2", 2)
+    assert block.after is not None
+    found = re.sub(r"(?m)^(vllm:spec_decode_num_accepted_tokens_total\{.*\}) .*$", r"\1 99999.0", block.after)
+    streams = tuple(replace(stream, speculative=None) for stream in block.streams)
+    kept = served_block(replace(block, after=found, streams=streams), PLACE)
+    assert (kept.status, kept.counts) == ("failed", ())
+    assert kept.row.reason is not None
+    assert re.fullmatch(r"timing, γ 2, .*, counters: expected 1 to 3 tokens a round at gamma 2, .*", kept.row.reason)

@@ -27,15 +27,16 @@ ENGINE = [sys.executable, "-m", "tests.engine_server", "--port", "{port}"]
 ENV = {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
 
 
-def launched(options: Sequence[str] = (), **sections: Any) -> Config:
+def launched(options: Sequence[str] = (), *, kind: str = "openai", **sections: Any) -> Config:
     words = [*ENGINE, "--gamma", "{gamma}"]
     engine = {
+        "kind": kind,
         "launch": {
             "command": shlex.join([*words, "--settings", SETTINGS, *options]),
             "ready_seconds": 60,
             "stop_seconds": 5,
             "env": ENV,
-        }
+        },
     }
     return served_config(
         **{

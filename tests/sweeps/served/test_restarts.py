@@ -26,7 +26,8 @@ PLAIN = blocks("timing", (0.010, 0.010, 0.011, 0.011), gamma=0)
 
 
 def test_the_ratio_of_both_servers_and_what_changed_meanwhile() -> None:
-    (found,) = restart_ratios([*PLAIN, *LIVE, *blocks("restart", (0.011, 0.012, 0.013))], confidence=0.9)
+    own = blocks("restart", (0.011, 0.012, 0.013))
+    (found,) = restart_ratios([*PLAIN[:2], *LIVE, *own, *PLAIN[2:]], confidence=0.9)
     assert (found.gamma, found.batch_size, found.context) == (4, 1, 64)
     assert found.ratio == pytest.approx((11 * 12 * 13 / (10 * 11 * 12)) ** (1 / 3))
     # Welch: s² = .00834 and .00698 over 3 blocks each, 3.97 degrees of freedom, t = 2.135
@@ -34,6 +35,11 @@ def test_the_ratio_of_both_servers_and_what_changed_meanwhile() -> None:
     assert found.low * found.high == pytest.approx(found.ratio**2)
     assert found.plain == pytest.approx(1.1)
     assert not found.is_apart
+    other = [replace(row, batch_size=2) for row in (*LIVE, *own)]
+    both = restart_ratios([*LIVE, *own, *other], confidence=0.8)  # each at .9, so that both hold at .8
+    assert [(one.ratio, one.low, one.high, one.plain) for one in both] == [
+        (found.ratio, found.low, found.high, None)
+    ] * 2
 
 
 def test_what_the_client_saw_of_both_is_compared() -> None:
