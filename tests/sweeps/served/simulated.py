@@ -17,7 +17,6 @@ from specgauge.sweeps.served.servers import ArmKey, running_key
 from specgauge.sweeps.store.outcomes import PairOutcome, keep_outcomes
 from specgauge.sweeps.store.rundir import Run
 from specgauge.sweeps.store.writer import OpenRun
-from tests.engine_server.direct import DirectServers
 from tests.engine_server.engine import Engine
 from tests.engine_server.simulated import EngineTransport, simulate
 
