@@ -78,12 +78,8 @@ def answer_text(answers: Recommendations, *, every_warning: bool = False) -> str
         lines.append(_TOGETHER)
     if answers.max_itl_s is not None:
         lines.append(f"Rounds of over {answers.max_itl_s * 1e3:g} ms were left out.")
-    lines += [
-        *_policies(answers),
-        *_side_by_side(answers),
-        *_wrapped(answers.breaks_even),
-        *_wrapped(answers.whole_requests),
-    ]
+    lines += [*_policies(answers), *_side_by_side(answers)]
+    lines += [*_wrapped(answers.breaks_even), *_wrapped(answers.whole_requests)]
     trust = answers.trust
     lines += [f"TRUST: {trust.level.upper()}, {'; '.join(trust.reasons)}", f"next: {answers.next_step}"]
     return "\n".join([*lines, *_warnings(answers, shown)])

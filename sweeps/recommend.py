@@ -143,8 +143,8 @@ def recommendations_json(answers: Recommendations) -> str:
         "trust": answers.trust.as_mapping(),
         "next_step": answers.next_step,
         "validation": None if summary is None else summary.as_mapping(),
-        **({"break_even": list(answers.break_even)} if answers.break_even else {}),
         "policies": [_policy(row) for row in answers.policies],
+        **({"break_even": list(answers.break_even)} if answers.break_even else {}),
         "side_by_side": [_contest(one) for one in side_by_side(answers)],
         "warnings": [dict(warning) for warning in answers.warnings],
     }

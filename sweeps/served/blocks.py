@@ -107,7 +107,7 @@ def served_block(block: LoadBlock, place: ServedRow, steps: LiveRounds | None = 
     notes = (*map(warning_of, (*_notes(block, reason, place.arm_words), *graph_notes(steps))), *_impossible(impossible))
     row = ServedRow(**(figures | {"notes": notes}))
     found: tuple[CountsRow, ...] = ()
-    if status == "ok" and ServedBlock(row=row, counts=(), status=status).sample_s is None:
+    if status == "ok" and row.t_round_s is None and row.policy is None:
         row, status = replace(row, reason="the time of a round came out as none can be"), "failed"
     if gamma and status == "ok":
         try:
@@ -115,6 +115,12 @@ def served_block(block: LoadBlock, place: ServedRow, steps: LiveRounds | None = 
         except ValueError as error:
             row, status = replace(row, reason=str(error)), "failed"
     return ServedBlock(row=row, counts=found, status=status)
+
+
+def _drafts_per_round(counts: EngineCounts | None) -> float | None:
+    if counts is None or counts.drafted is None or not counts.rounds:
+        return None
+    return counts.drafted / counts.rounds
 
 
 def _counts(place: ServedRow, unit: Mapping[str, Any]) -> CountsRow:
@@ -131,10 +137,6 @@ def _impossible(names: Sequence[str]) -> Iterator[WarningRow]:
             message=f"figures came out as none can be and are left unknown: {', '.join(names)}",
             remedy="report it as a bug with the run directory; the other figures do not follow from it",
         )
-def _drafts_per_round(counts: EngineCounts | None) -> float | None:
-    if counts is None or counts.drafted is None or not counts.rounds:
-        return None
-    return counts.drafted / counts.rounds
 
 
 def _token_s(block: LoadBlock) -> float | None:

@@ -95,11 +95,11 @@ def _pair_lines(config: Config, pair: PairConfig, cells: list[Cell]) -> Iterator
     is_live = any(isinstance(one, LiveServer) for one in visits)
     fewest = len(visits) if is_live else 2 * (len(gammas) + len(servers.policies))
     yield from (f"  {line}" for line in _commands(launch, gammas, is_live, checked_gammas(launch, gammas)))
-    for name, (under, largest) in servers.launches().items():
-        yield f"  arm {name}: {under.command(largest, PORT).line}"
+    for name, (under, most) in servers.launches().items():
+        yield f"  arm {name}: {under.command(most, PORT).line}"
     which = "each arm, and back"
     if any(isinstance(one, RequestServer) for one in visits):
-        which += f"; that of γ = {max(gammas)} alone where its build takes γ from a request"
+        which += f"; that of γ = {max(gammas)} for all where its build takes γ from a request"
     yield (
         f"  time: {blocks}, and {count(fewest, 'start')} of a server"
         + ("" if is_live else f" ({which}), more where times are not known by then")

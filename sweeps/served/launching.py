@@ -348,13 +348,14 @@ def launched_visits(
             return
     is_begun = False
     if launch.is_by_request and any(gammas):
+        yield from (started(arm, 0) for arm in policies)
         by_request = RequestServer(launch, gammas, range(most), otherwise=range(min(blocks, most)))
         yield by_request
         if by_request.refused is None:
-            order = [*policies]
-        else:
-            is_begun, largest = True, max(gammas)
-            order = [largest, *(arm for arm in order if arm != largest)]
+            yield from (started(arm, blocks) for arm in reversed(list(policies)) if blocks < most)
+            return
+        is_begun, largest = True, max(gammas)
+        order = [largest, *(arm for arm in order if arm != largest)]
     for first in range(0, most, blocks):
         visits = [started(arm, first) for arm in order]
         yield from visits[1:] if is_begun else visits

@@ -208,7 +208,7 @@ class ServedPair:
         """Whether a γ cannot be the best of a cell; where its server is started for it alone, of any cell."""
         launch = self._servers.launch
         cells = [cell] if launch is None or launch.is_live else self._session.cells
-        return all(self._why_left_out(one, arm) is not None for one in cells)
+        return isinstance(arm, int) and all(self._why_left_out(one, arm) is not None for one in cells)
 
     def _why_left_out(self, cell: Cell, arm: ArmKey) -> str | None:
         if arm == 0 or isinstance(arm, str):
@@ -226,8 +226,7 @@ class ServedPair:
                     and not self._is_closed(cell, gamma)
                 ):
                     line = {"axes": cell.axes, "arm": arm_of(gamma), "block": max(taken, default=-1) + 1}
-                    apart = {} if self._servers.launch is None else {APART: True}
-                    notes = {**apart, SEARCH_NOTE: "decided"}
+                    notes = {SEARCH_NOTE: "decided"} | ({APART: True} if self._servers.launch is not None else {})
                     self._journal.append({**line, "status": "skipped", "reason": why, "samples_s": [], "notes": notes})
 
     def _is_closed(self, cell: Cell, arm: ArmKey) -> bool:
@@ -238,12 +237,12 @@ class ServedPair:
     def _is_converged(self, cell: Cell, arm: ArmKey) -> bool:
         if self._is_closed(cell, arm) or self._is_left_out(cell, arm):
             return True
+        at, sampling = (cell.batch_size, cell.context), self._samplings[cell.chain].name
+        if isinstance(arm, int) and self._search.is_open(sampling, at, arm):
+            return False
         lines = self._blocks(cell, arm).values()
-        if isinstance(arm, int):
-            if self._search.is_open(self._samplings[cell.chain].name, (cell.batch_size, cell.context), arm):
-                return False
-            if self._config.grid.is_searched:  # S of the best one is asked for, not the time of every arm
-                return len(lines) >= self._config.precision.min_blocks
+        if self._config.grid.is_searched:  # S of the best one is asked for, not the time of every arm
+            return len(lines) >= self._config.precision.min_blocks
         samples = [sample for line in lines for sample in line.samples_s]
         precision = self._config.precision
         return bool(samples) and worst_half_width(samples, precision.confidence) <= precision.relative_ci

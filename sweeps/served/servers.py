@@ -92,8 +92,12 @@ class Visit(AbstractAsyncContextManager[Arms]):
 
     def __init__(self, arms: Sequence[ArmKey]) -> None:
         self.arms = tuple(arms)
-        self.gammas = tuple(arm for arm in arms if isinstance(arm, int))
         self.lost: dict[ArmKey, str] = {}
+
+    @property
+    def gammas(self) -> tuple[int, ...]:
+        """Those of its arms that are a γ."""
+        return tuple(arm for arm in self.arms if isinstance(arm, int))
 
 
 def running_key(engine: EngineConfig) -> ArmKey:

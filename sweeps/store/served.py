@@ -145,13 +145,13 @@ class ServedLog:
         """The blocks of a pair that were begun for a purpose."""
         return [row for row in self._rows.values() if row.purpose == purpose and row.pair == pair]
 
-    def counts(self, pair: str, sampling: str) -> list[CountsRow]:
-        """What was counted in the blocks of a pair and sampling setting."""
-        return [one for one in self._counts if (one.pair, one.sampling) == (pair, sampling)]
-
     def row(self, key: tuple[str, str, str, int | str, int, int, int]) -> ServedRow | None:
         """The block of a key; None where there is none."""
         return self._rows.get(key)
+
+    def counts(self, pair: str, sampling: str) -> list[CountsRow]:
+        """What was counted in the blocks of a pair and sampling setting."""
+        return [one for one in self._counts if (one.pair, one.sampling) == (pair, sampling)]
 
     def add(self, row: ServedRow, counts: Iterable[CountsRow] = ()) -> None:
         """Keep a block in the place of an earlier one of the same key; StorageError where the disk refuses."""

@@ -176,7 +176,8 @@ class Engine:
             self.running += fresh
             if self.live is not None:
                 self.gamma = self.live.follow()
-            begun_s, chosen = now, self.gamma_at(len(decoding))
+            begun_s = now
+            chosen = self.gamma_at(len(decoding))
             gammas = [chosen if one.gamma is None else one.gamma for one in decoding]
             prefill = sum(one.prompt_tokens - one.cached_tokens for one in fresh) * self.settings.prefill_token_s
             longest = max(gammas, default=0)

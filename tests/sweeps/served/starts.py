@@ -69,7 +69,7 @@ class Starts:
 def _settings(settings: EngineSettings, own: Mapping[str, Any], slower: float) -> EngineSettings:
     made = replace(settings, gamma=own.get("num_speculative_tokens", 0), adapts=own.get("adapts", False))
     if "num_speculative_tokens_per_batch_size" in own:
-        made = replace(made, schedule=tuple(map(tuple, own["num_speculative_tokens_per_batch_size"])))  # type: ignore[arg-type]
+        made = replace(made, schedule=tuple(map(tuple, own["num_speculative_tokens_per_batch_size"])))
     if own.get("rejection_sample_method") == "synthetic":
         made = replace(made, alpha=own["synthetic_acceptance_rates"][0])
     times = {name: slower * getattr(made, name) for name in ("step_s", "draft_s", "token_s")}
