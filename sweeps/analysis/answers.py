@@ -65,6 +65,8 @@ class Recommendations:
     warnings: tuple[Mapping[str, Any], ...]
     validation: tuple[Mapping[str, Any], ...] = ()
     """The rows of validation.csv that match, whatever their γ."""
+    policies: tuple[Mapping[str, Any], ...] = ()
+    """Its rows of policies: adaptive ones, an engine's own, and what was exported for it."""
     pairs: Mapping[str, PairConfig] = field(default_factory=dict)
     """Those of the run by name, where they are to be held against each other."""
     are_some: bool = False

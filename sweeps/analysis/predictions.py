@@ -53,8 +53,8 @@ from specgauge.sweeps.analysis.warnings import (
 )
 from specgauge.sweeps.exports.schedule import KnownPoint, best_speedups
 from specgauge.sweeps.plan import chains, plan_cells, planned_pairs
-from specgauge.sweeps.served.validation import served_validation
-from specgauge.sweeps.served.warnings import live_warnings, lost_warnings, served_warnings
+from specgauge.sweeps.served.validation import served_policies, served_validation
+from specgauge.sweeps.served.warnings import exported_warnings, live_warnings, lost_warnings, served_warnings
 from specgauge.sweeps.store.derived import stands, write_answers
 from specgauge.sweeps.store.outcomes import OUT_OF_TIME, PairOutcome, read_outcomes
 from specgauge.sweeps.store.rows import columns, plain, readable, write_csv
@@ -212,11 +212,12 @@ def predict(run: Run) -> Predictions:
                     costs=estimate.costs, acceptance=acceptance.only(estimate.costs.gammas), estimate=found
                 )
     validation = (*analysed.decoded.rows(predicted), *served_validation(analysed.run, analysed.settings, predicted))
-    policies = tuple(policy_rows(run, analysed.decoded))
+    policies = (*policy_rows(run, analysed.decoded), *served_policies(analysed.run, analysed.settings))
     found_warnings = [
         *_run_warnings(analysed, recommendations, validation),
         *text_warnings([*validation, *policies]),
         *policy_warnings(read_tuned(run.path).values()),
+        *exported_warnings(policies, validation),
     ]
     impossible: list[str] = []
 

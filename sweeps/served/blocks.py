@@ -48,17 +48,21 @@ class ServedBlock:
     """`ok`, `skipped` where the server cannot hold that many streams, `failed`."""
 
     @property
-    def t_round_s(self) -> float | None:
-        """T_round(B, γ), T_decode(B) at γ = 0; None where it is not known or does not count."""
-        return self.row.t_round_s if self.status == "ok" else None
+    def sample_s(self) -> float | None:
+        """T_round(B, γ), T_decode(B) at γ = 0; under a policy the time of a token, as its rounds differ.
+
+        None where it is not known or does not count.
+        """
+        seconds = self.row.t_round_s if self.row.policy is None else self.row.token_s or self.row.tpot_s
+        return seconds if self.status == "ok" else None
 
 
 def served_block(block: LoadBlock, place: ServedRow, steps: LiveRounds | None = None) -> ServedBlock:
     """What a block gave; place: a row that says what it is of, and no more; steps: rounds that its engine logged."""
     gamma, counts = place.gamma, block.counts
-    told = list(_of_requests(block, gamma))
+    told = list(_of_requests(block, gamma or 0))
     by_request = [counts for _, counts in told]
-    omega = None if counts is None or not gamma else counts.tokens_per_round
+    omega = None if counts is None or gamma == 0 else counts.tokens_per_round
     t_round_s, tpot_s = block.t_round_s, _token_s(block)
     is_by_tokens = t_round_s is None and tpot_s is not None and (omega is not None or gamma == 0)
     if is_by_tokens and tpot_s is not None:
@@ -67,7 +71,7 @@ def served_block(block: LoadBlock, place: ServedRow, steps: LiveRounds | None = 
     source: RoundSource = "tokens" if is_by_tokens else "chunks"
     if steps is not None:
         t_round_s, source = steps.mean_s, "steps"
-    status, reason = _judged(block, t_round_s)
+    status, reason = _judged(block, t_round_s if place.policy is None else tpot_s)
     tokens = [stream.tokens for stream in block.done]
     lengths = [stream.prompt_tokens for stream in block.done if stream.prompt_tokens is not None]
     rounds = sum(one.rounds for one in by_request)
@@ -88,9 +92,11 @@ def served_block(block: LoadBlock, place: ServedRow, steps: LiveRounds | None = 
             "ttft_s": block.ttft_s,
             "tpot_s": tpot_s or None,
             "token_s": block.token_s,
-            "tokens_per_round_chunks": block.tokens_per_round if gamma else None,
+            "tokens_per_round_chunks": block.tokens_per_round if gamma != 0 else None,
             "tokens_per_round_counters": omega,
             "tokens_per_round_requests": sum(_sent(*one) for one in told) / rounds if rounds else None,
+            "rounds": None if counts is None else counts.rounds,
+            "drafts_per_round": _drafts_per_round(counts) if gamma != 0 else None,
             "client_share": block.client_share,
             "running": block.running,
             "waiting": block.waiting,
@@ -98,9 +104,10 @@ def served_block(block: LoadBlock, place: ServedRow, steps: LiveRounds | None = 
             "reason": reason,
         },
     )
-    notes = (*map(warning_of, (*_notes(block, reason), *graph_notes(steps))), *_impossible(impossible))
-    row, found = ServedRow(**(figures | {"notes": notes})), ()
-    if status == "ok" and row.t_round_s is None:
+    notes = (*map(warning_of, (*_notes(block, reason, place.arm_words), *graph_notes(steps))), *_impossible(impossible))
+    row = ServedRow(**(figures | {"notes": notes}))
+    found: tuple[CountsRow, ...] = ()
+    if status == "ok" and row.t_round_s is None and row.policy is None:
         row, status = replace(row, reason="the time of a round came out as none can be"), "failed"
     if gamma and status == "ok":
         try:
@@ -108,6 +115,12 @@ def served_block(block: LoadBlock, place: ServedRow, steps: LiveRounds | None = 
         except ValueError as error:
             row, status = replace(row, reason=str(error)), "failed"
     return ServedBlock(row=row, counts=found, status=status)
+
+
+def _drafts_per_round(counts: EngineCounts | None) -> float | None:
+    if counts is None or counts.drafted is None or not counts.rounds:
+        return None
+    return counts.drafted / counts.rounds
 
 
 def _counts(place: ServedRow, unit: Mapping[str, Any]) -> CountsRow:
@@ -140,9 +153,11 @@ def _token_s(block: LoadBlock) -> float | None:
     return median(found) if found else None
 
 
-def _notes(block: LoadBlock, reason: str | None) -> Iterator[Note]:
+def _notes(block: LoadBlock, reason: str | None, arm: str) -> Iterator[Note]:
     """What is told of a block, but for a batch size that `_not_reached` sees reached."""
-    return (note for note in notes_of(block) if note.code != "concurrency_not_reached" or reason is not None)
+    for note in notes_of(block):
+        if note.code != "concurrency_not_reached" or reason is not None:
+            yield replace(note, message=note.message.replace("γ = unknown", arm, 1))
 
 
 def _judged(block: LoadBlock, t_round_s: float | None) -> tuple[str, str | None]:

@@ -82,7 +82,7 @@ class GammaSearch:
         """From the rows of the timing and the counts of one sampling setting."""
         found: dict[tuple[int, int], dict[int, list[float]]] = {}
         for row in rows:
-            if row.reason is None and row.t_round_s is not None:
+            if row.reason is None and row.t_round_s is not None and row.gamma is not None:
                 found.setdefault((row.batch_size, row.context), {}).setdefault(row.gamma, []).append(row.t_round_s)
         times_s = {at: {gamma: np.array(own) for gamma, own in cell.items()} for at, cell in found.items()}
         acceptance = None

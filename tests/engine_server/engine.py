@@ -20,6 +20,10 @@ class EngineSettings:
     alpha: float = 0.8
     """Each draft is accepted with it, after those before it."""
     seed: int = 0
+    schedule: tuple[tuple[int, int, int], ...] = ()
+    """Ranges [first, last, γ] of batch sizes, each γ at most `gamma`; beyond the last its γ goes on."""
+    adapts: bool = False
+    """Whether it takes the γ up to `gamma` with the most tokens a second at the batch size of a step, known to it."""
     step_s: float = 0.01
     draft_s: float = 0.001
     token_s: float = 0.001
@@ -127,6 +131,15 @@ class Engine:
         alpha, finds = self.settings.alpha, self.settings.finds
         return 1 + finds * sum(alpha**position for position in range(1, gamma + 1))
 
+    def gamma_at(self, rows: int) -> int:
+        """What a step of so many rows drafts: by its schedule, by its policy, or always the same."""
+        own = self.settings
+        if own.schedule:
+            return min(self.gamma, next((k for _, last, k in own.schedule if rows <= last), own.schedule[-1][2]))
+        if own.adapts:
+            return max(range(self.gamma + 1), key=lambda gamma: self.omega(gamma) / self.t_round_s(rows, gamma))
+        return self.gamma
+
     def submit(self, key: tuple[Any, ...], prompt_tokens: int, max_tokens: int, gamma: int | None = None) -> Request:
         hit = prompt_tokens - 1 if self.settings.prefix_cache and key in self._cached else 0
         self._cached.add(key)
@@ -164,7 +177,8 @@ class Engine:
             if self.live is not None:
                 self.gamma = self.live.follow()
             begun_s = now
-            gammas = [self.gamma if one.gamma is None else one.gamma for one in decoding]
+            chosen = self.gamma_at(len(decoding))
+            gammas = [chosen if one.gamma is None else one.gamma for one in decoding]
             prefill = sum(one.prompt_tokens - one.cached_tokens for one in fresh) * self.settings.prefill_token_s
             longest = max(gammas, default=0)
             now += prefill + self.t_round_s(len(decoding), longest) if decoding else prefill

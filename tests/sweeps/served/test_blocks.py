@@ -97,14 +97,14 @@ def test_the_graphs_of_a_smaller_gamma_are_told(graphs: tuple[tuple[str, int], .
 
 def test_a_figure_that_cannot_be_is_unknown_and_told_and_the_others_stay() -> None:
     kept = served_block(replace(real_block("live_g2", 2), client_share=-0.5), PLACE)
-    assert (kept.status, kept.row.client_share, kept.t_round_s) == ("ok", None, 1.0)
+    assert (kept.status, kept.row.client_share, kept.sample_s) == ("ok", None, 1.0)
     (note,) = kept.row.notes
     assert (note.code, note.message.rpartition(": ")[2]) == ("impossible_figure", "client_share")
 
 
 def test_a_time_that_cannot_be_costs_its_block() -> None:
     kept = served_block(real_block("live_g2", 2), PLACE, logged(t_round_s=(-1.0,)))
-    assert (kept.status, kept.t_round_s, kept.counts) == ("failed", None, ())
+    assert (kept.status, kept.sample_s, kept.counts) == ("failed", None, ())
     assert kept.row.reason == "the time of a round came out as none can be"
 
 

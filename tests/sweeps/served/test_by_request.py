@@ -3,7 +3,6 @@
 import asyncio
 import json
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from specgauge.configs.schema import Config
 from specgauge.model.arms import APART
 from specgauge.sweeps.run.runner import run
 from specgauge.sweeps.served.launching import Launch, RequestServer, launched_visits
-from specgauge.sweeps.served.servers import ServedArm, Visit
+from specgauge.sweeps.served.servers import Arms, Visit
 from specgauge.sweeps.store.counts import read_counts
 from specgauge.sweeps.store.rundir import Run
 from tests.sweeps.served.test_launching import launched
@@ -69,7 +68,7 @@ def test_a_largest_gamma_that_does_not_start_costs_itself_alone(tmp_path: Path) 
     ]  # fmt: skip
 
 
-async def entered(visit: Visit) -> Mapping[int, ServedArm]:
+async def entered(visit: Visit) -> Arms:
     async with visit as arms:
         return arms
 
