@@ -5,8 +5,8 @@
       - {name: vllm, engine: {kind: vllm, target: org/model, draft: org/small-model, launch: {}}}
 
 A server that runs has the γ it was started with, 0 where it does not speculate, or chooses γ itself (`arm`); one that
-is launched is started for every γ of the grid, for 0, and for each of its `arms`, which are policies of its own. Nothing
-is sent anywhere but to these addresses.
+is launched is started for every γ of the grid, for 0, and for each of its `arms`, which are policies of its own.
+Nothing is sent anywhere but to these addresses.
 """
 
 from __future__ import annotations
@@ -35,9 +35,7 @@ FORCES = ("vllm", "llama_cpp")
 EXPORTED = "exported"
 """The arm of what a run exports for its engine."""
 _NO_NAMES = ("plain", EXPORTED)
-"""Names that arms have already."""
-SPECULATIVE = "{speculative}"
-"""In a user's command: the words of its kind's speculation."""
+"""What names of arms must not begin with: it means something else."""
 LONGEST = {
     "vllm": "num_speculative_tokens",
     "sglang": "speculative-num-steps",
@@ -45,10 +43,18 @@ LONGEST = {
     "tensorrt_llm": "max_draft_len",
 }
 """How each kind is told the most drafts of a round."""
+SCHEDULES = {
+    "vllm": "num_speculative_tokens_per_batch_size",
+    "sglang": "speculative-adaptive-config",
+    "tensorrt_llm": "draft_len_schedule",
+}
+"""The setting in which kinds that follow a schedule have γ by batch size; SGLang for EAGLE drafts alone."""
 _FLAGS = {"sglang": "speculative-", "llama_cpp": "spec-"}
 """Kinds whose speculation is told by options of the command, and how these begin."""
 PLACES = ("port", "gamma", "speculative")
 """What a command of the user may have in braces."""
+SPECULATIVE = "{speculative}"
+"""Of these, the words of its kind's speculation."""
 _ADDRESS = "an address such as http://127.0.0.1:8000"
 
 
@@ -95,10 +101,10 @@ class LaunchConfig(Section):
     env: Annotated[dict[str, str], expects("a mapping of variables to text")] = Field({})
     """Variables of its environment, beside those of the shell that `run` is called in."""
     live: bool = True
-    """Whether one vLLM server takes every γ in turn, by a scheduler class of ours; where its version has another
-    interface, and where this is false, it is started anew for each γ."""
+    """Whether one server takes every γ in turn: vLLM by a scheduler class of ours, llama.cpp where its build takes γ
+    from a request; where it does not, and where this is false, it is started anew for each γ."""
     check_live: bool = True
-    """Whether the largest and the middle γ of such a server are held against servers started with that γ alone."""
+    """Whether the largest and the middle γ of such a vLLM are held against servers started with that γ alone."""
 
     @model_validator(mode="after")
     def _check_together(self) -> LaunchConfig:
@@ -251,6 +257,12 @@ class EngineConfig(Section):
         return self.method or "draft_model"
 
     @property
+    def follows(self) -> str | None:
+        """The setting that has γ by batch size; None where no server can be started with one."""
+        is_adaptive = self.kind != "sglang" or self.drafts_by in ("eagle", "eagle3")
+        return SCHEDULES.get(self.kind) if is_adaptive and self.is_told_speculation else None
+
+    @property
     def is_told_speculation(self) -> bool:
         """Whether words for its speculation are known here and go into its command."""
         if self.kind not in PRESETS or self.launch is None:
@@ -264,11 +276,11 @@ class EngineConfig(Section):
 def _name_errors(names: Sequence[tuple[Keys, str]]) -> Errors:
     """Names of arms that mean something else, or that two have; upper and lower case count as the same, for files."""
     errors: Errors = []
-    taken = set(_NO_NAMES)
+    taken: set[str] = set()
     for keys, name in names:
-        if name.casefold() in taken:
-            is_reserved = name.casefold() in _NO_NAMES
-            which = f"is none of {', '.join(_NO_NAMES)}" if is_reserved else "no other arm has"
+        is_reserved = name.casefold().startswith(_NO_NAMES)
+        if is_reserved or name.casefold() in taken:
+            which = f"does not begin with {' or '.join(_NO_NAMES)}" if is_reserved else "no other arm has"
             errors.append((keys, refused(name, f"a name that {which}")))
         taken.add(name.casefold())
     return errors

@@ -54,9 +54,7 @@ class Section(BaseModel):
     model_config = _STRICT | ConfigDict(frozen=True, extra="forbid", serialize_by_alias=True)
 
     @classmethod
-    def __get_pydantic_json_schema__(
-        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> dict[str, Any]:
+    def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         """Its JSON Schema, with the docstrings of its fields."""
         found = handler(core_schema)
         properties, texts = handler.resolve_ref_schema(found)["properties"], field_docstrings(cls)

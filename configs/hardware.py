@@ -32,7 +32,6 @@ SHAPES = {path.stem: path for path in sorted(_FOLDER.glob("shapes/*.json"))}
 """The shipped hardware entries and model shapes: files by name."""
 
 
-
 class Quantity(Section):
     """A number and the document or measurement that says so."""
 

@@ -26,7 +26,7 @@ from statistics import median
 from typing import Any
 
 from specgauge.bench.serving.counters import EngineCounts, Gauges, count, read_gauges, read_generated
-from specgauge.bench.serving.streams import OpenAIClient, Prompt, Stream
+from specgauge.bench.serving.streams import OpenAIClient, Prompt, PromptForm, Stream, form_of
 
 MOST_FAILED = 0.01
 """Of the requests of a block, or it is void."""
@@ -55,6 +55,8 @@ class LoadBlock:
     gamma: int | None = None
     """Of the server, where known."""
     max_new_tokens: int
+    form: PromptForm = "text"
+    """What its prompts were sent as."""
     streams: tuple[Stream, ...]
     """In the order of their ends, those too that failed."""
     gauges: tuple[tuple[float, Gauges], ...] = ()
@@ -337,6 +339,7 @@ async def run_block(
         batch_size=batch_size,
         gamma=gamma,
         max_new_tokens=max_new_tokens,
+        form=form_of(prompts[0]),
         streams=tuple(load.streams),
         gauges=tuple(load.gauges),
         stalls=tuple(load.stalls),
@@ -363,7 +366,7 @@ def _short(prompt: Prompt) -> Prompt:
     """A short prompt of the same form, so that none of the block's is in the prefix cache."""
     if isinstance(prompt, str):
         return SHORT
-    return [prompt[0]] if isinstance(prompt[0], int) else [{"role": "user", "content": SHORT}]
+    return [{"role": "user", "content": SHORT}] if form_of(prompt) == "chat" else [*prompt[:1]]
 
 
 async def _settled(client: OpenAIClient, earlier: str | None, sent: int) -> str | None:

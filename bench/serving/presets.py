@@ -18,9 +18,11 @@ from operator import mul
 from pathlib import Path
 from typing import Any
 
-from specgauge.configs.engines import FORCES, SPECULATIVE
+from specgauge.configs.engines import FORCES
 
 HOST = "127.0.0.1"
+SPECULATIVE = "{speculative}"
+"""In a user's command: what `filled` puts there."""
 _WITHOUT_MODEL = {"ngram", "mtp"}
 """Methods that need no draft model."""
 METHODS = {
@@ -166,7 +168,7 @@ def vllm_config(served: Served, gamma: int) -> dict[str, Any]:
         found |= {"rejection_sample_method": "synthetic", "synthetic_acceptance_rates": served.rates(gamma)}
     if served.schedule:
         found["num_speculative_tokens_per_batch_size"] = [list(step) for step in served.schedule]
-    return found | served.own
+    return {**found, **served.own}
 
 
 def _sglang(served: Served, gamma: int) -> tuple[str, ...]:
@@ -180,9 +182,7 @@ def _sglang(served: Served, gamma: int) -> tuple[str, ...]:
     return tuple(words)
 
 
-def _with_own(
-    words: Sequence[str], own: Mapping[str, Any], folder: Path
-) -> tuple[tuple[str, ...], dict[Path, str]]:
+def _with_own(words: Sequence[str], own: Mapping[str, Any], folder: Path) -> tuple[tuple[str, ...], dict[Path, str]]:
     """Options and their values, with those of one's own in the place of ours or at the end.
 
     True is an option without a value, false leaves it out, a mapping is a JSON file.
@@ -216,7 +216,7 @@ def _tensorrt_llm(served: Served, gamma: int) -> str:
         found["max_matching_ngram_size"] = served.longest
     else:
         found["speculative_model"] = served.draft
-    lines = [f"  {name}: {_yaml(value)}" for name, value in (found | served.own).items()]
+    lines = [f"  {name}: {_yaml(value)}" for name, value in {**found, **served.own}.items()]
     return "\n".join(["speculative_config:", *lines]) + "\n"
 
 

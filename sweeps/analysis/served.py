@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 
 _STREAM = 11
 Pairs = Sequence[tuple[ServedRow, ServedRow]]
-"""Plain decoding and γ, of each block that has both."""
+"""Plain decoding, or what is held against it, and an arm, of each block that has both."""
 
 
-def paired_blocks(cell: Iterable[ServedRow], purpose: Purpose, gamma: int) -> Pairs:
-    """Plain decoding and γ of a cell's rows, of blocks that have both."""
-    own = {(row.gamma, row.block): row for row in cell if row.purpose == purpose and row.reason is None}
-    return [(own[0, block], row) for (at, block), row in own.items() if at == gamma and (0, block) in own]
+def paired_blocks(cell: Iterable[ServedRow], purpose: Purpose, arm: int | str, *, beside: int = 0) -> Pairs:
+    """Plain decoding, or another γ beside it, and an arm of a cell's rows, of blocks that have both."""
+    own = {(row.arm, row.block): row for row in cell if row.purpose == purpose and row.reason is None}
+    return [(own[beside, block], row) for (at, block), row in own.items() if at == arm and (beside, block) in own]
 
 
 def speedups_of_blocks(pairs: Pairs) -> list[float]:

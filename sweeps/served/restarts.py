@@ -11,7 +11,7 @@ their clients see them, since a server of one γ has no log of its steps.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,7 +21,7 @@ from specgauge.sweeps.run.session import Session
 from specgauge.sweeps.served.blocks import served_block
 from specgauge.sweeps.served.launching import LIVE
 from specgauge.sweeps.served.load import Load
-from specgauge.sweeps.served.servers import ServedArm, Visit
+from specgauge.sweeps.served.servers import Arms, Visit
 from specgauge.sweeps.store.served import ServedLog, ServedRow
 
 MOST_APART = 0.03
@@ -39,13 +39,13 @@ class RestartCheck:
         """Whether a visit has a block to take."""
         return any(True for _ in self._missing(visit))
 
-    async def take(self, visit: Visit, arms: Mapping[int, ServedArm]) -> None:
+    async def take(self, visit: Visit, arms: Arms) -> None:
         """Take the blocks that are missing, and say what they show; a server that is lost costs the check alone."""
         pair, say = self._session.pair.name, self._session.progress.say
         for gamma, why in visit.lost.items():
             say(f"pair {pair}: γ = {gamma} is not checked by restart: {why}")
         for cell, place in self._missing(visit):
-            arm = arms.get(place.gamma)
+            arm = arms.get(place.arm)
             if arm is None or self._session.deadline.is_spent:
                 continue
             try:
@@ -125,11 +125,14 @@ def is_live(row: ServedRow) -> bool:
 def restart_ratios(rows: Iterable[ServedRow], *, confidence: float) -> list[RestartRatio]:
     """The ratio of each cell and γ of a pair that was checked, over blocks of both servers.
 
-    The interval is Welch's on logarithms; without bounds (NaN) where a server has a single block.
+    rows: in the order taken. Intervals are Welch's on logarithms, wide enough to hold all together at that confidence,
+    without bounds (NaN) where a server has a single block.
     """
     known = [row for row in rows if row.reason is None]
     checked = dict.fromkeys(
-        (row.sampling, row.gamma, row.batch_size, row.context) for row in known if row.purpose == "restart"
+        (row.sampling, row.gamma, row.batch_size, row.context)
+        for row in known
+        if row.purpose == "restart" and row.gamma is not None
     )
     found = []
     for sampling, gamma, batch_size, context in sorted(checked):
@@ -138,7 +141,7 @@ def restart_ratios(rows: Iterable[ServedRow], *, confidence: float) -> list[Rest
         own = _logs(row for row in cell if row.purpose == "restart" and row.gamma == gamma)
         if not live or not own:
             continue
-        ratio, low, high = _welch(own, live, confidence)
+        ratio, low, high = _welch(own, live, 1 - (1 - confidence) / len(checked))
         found.append(
             RestartRatio(
                 sampling=sampling,
@@ -160,9 +163,11 @@ def _logs(rows: Iterable[ServedRow]) -> list[float]:
 
 
 def _plain(cell: Sequence[ServedRow]) -> float | None:
-    own = sorted((row for row in cell if row.purpose == "timing" and row.gamma == 0), key=lambda row: row.block)
-    half = len(own) // 2
-    before, after = _logs(own[:half]), _logs(own[half:])
+    """Of rows in the order taken; None where plain decoding was not measured both before and after the live server."""
+    live = [index for index, row in enumerate(cell) if is_live(row)]
+    own = [(index, row) for index, row in enumerate(cell) if row.purpose == "timing" and row.gamma == 0]
+    before = _logs(row for index, row in own if index < live[0])
+    after = _logs(row for index, row in own if index > live[-1])
     return math.exp(float(np.mean(after) - np.mean(before))) if before and after else None
 
 

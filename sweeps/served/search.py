@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from statistics import NormalDist
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -33,7 +34,10 @@ from specgauge.model.speedup import recommended_gamma
 from specgauge.sweeps.analysis.cell_estimate import ONE_RUN_SPREAD
 from specgauge.sweeps.analysis.counts import counted_acceptance
 from specgauge.sweeps.store.counts import CountsRow
-from specgauge.sweeps.store.served import ServedRow
+from specgauge.sweeps.store.served import ServedLog, ServedRow
+
+if TYPE_CHECKING:
+    from specgauge.configs.schema import Config
 
 REPLICATES = 200
 """Draws of requests by which Ω is known."""
@@ -78,7 +82,7 @@ class GammaSearch:
         """From the rows of the timing and the counts of one sampling setting."""
         found: dict[tuple[int, int], dict[int, list[float]]] = {}
         for row in rows:
-            if row.reason is None and row.t_round_s is not None:
+            if row.reason is None and row.t_round_s is not None and row.gamma is not None:
                 found.setdefault((row.batch_size, row.context), {}).setdefault(row.gamma, []).append(row.t_round_s)
         times_s = {at: {gamma: np.array(own) for gamma, own in cell.items()} for at, cell in found.items()}
         acceptance = None
@@ -119,10 +123,13 @@ class GammaSearch:
         return f"cannot be best: S at most {math.exp(most):.3g}, best is {math.exp(known[best].log_s):.3g}"
 
     def is_open(self, at: tuple[int, int], gamma: int) -> bool:
-        """Whether more blocks of a γ (0: plain decoding) can still change what is recommended in a cell."""
+        """Whether more blocks of a γ (0: plain decoding) can still change what is recommended in a cell.
+
+        Not before plain decoding, a γ and its acceptance are known there: nothing is recommended then.
+        """
         known = self._known(at)
         if known is None:
-            return True
+            return False
         measured = {one: own for one, own in known.items() if own.blocks}
         best, chosen = self._best(known), self._recommended(known)
         open_ones = set[int]()
@@ -219,3 +226,32 @@ class GammaSearch:
         """How much larger than estimated log S over that of the best may be."""
         deviations = NormalDist().inv_cdf(1 - (1 - CONFIDENCE) / len(self.gammas))  # γ share the confidence
         return deviations * math.sqrt(own.variance + best.variance)
+
+
+class PairSearch:
+    """The search for γ of one pair while its servers are measured."""
+
+    def __init__(self, config: Config, pair: str, log: ServedLog) -> None:
+        self._config, self._pair, self._log = config, pair, log
+        self._found: dict[str, tuple[int, GammaSearch]] = {}
+
+    def leaves_out(self, sampling: str, at: tuple[int, int], gamma: int) -> str | None:
+        """Why a γ need not be measured in a cell; None where it must, or all are asked for (`grid.gamma_search`)."""
+        return self._of(sampling).reason(at, gamma) if self._config.grid.is_searched else None
+
+    def is_open(self, sampling: str, at: tuple[int, int], gamma: int) -> bool:
+        """Whether more blocks of a γ can still change what is recommended."""
+        return self._of(sampling).is_open(at, gamma)
+
+    def _of(self, sampling: str) -> GammaSearch:
+        rows = [row for row in self._log.rows("timing", self._pair) if row.sampling == sampling]
+        if sampling not in self._found or self._found[sampling][0] != len(rows):
+            found = GammaSearch.of(
+                rows,
+                self._log.counts(self._pair, sampling),
+                self._config.grid.gamma,
+                seed=self._config.seed,
+                relative_ci=self._config.precision.relative_ci,
+            )
+            self._found[sampling] = len(rows), found
+        return self._found[sampling][1]

@@ -7,6 +7,7 @@ from dataclasses import replace
 from statistics import median
 from typing import Any
 
+from specgauge.configs.engines import EXPORTED
 from specgauge.sweeps.served.restarts import restart_ratios
 from specgauge.sweeps.store.schema import WarningRow
 from specgauge.sweeps.store.served import ServedRow
@@ -62,7 +63,7 @@ def live_warnings(pair: str, rows: Iterable[ServedRow], *, confidence: float) ->
         )
     cells: dict[tuple[int, int, int], list[tuple[float, float]]] = {}
     for row in own:
-        if row.t_round_s and row.t_round_client_s and row.reason is None:
+        if row.t_round_s and row.t_round_client_s and row.reason is None and row.gamma is not None:
             times = (row.t_round_s, row.t_round_client_s)
             cells.setdefault((row.gamma, row.batch_size, row.context), []).append(times)
     ratios = {at: median(client / engine for engine, client in times) for at, times in cells.items()}
@@ -106,5 +107,38 @@ def lost_warnings(
         )
 
 
+def exported_warnings(
+    policies: Iterable[Mapping[str, Any]], validation: Iterable[Mapping[str, Any]]
+) -> Iterator[WarningRow]:
+    """A warning where what was exported clearly lost, as it was run, to plain decoding or to the best fixed γ.
+
+    policies, validation: rows of validation.csv. A γ that is exported as it is is a recommended one: `lost_warnings`.
+    """
+    fixed = [row for row in validation if row["measured_in"] == "validation"]
+    lost: list[tuple[float, str, Mapping[str, Any]]] = []
+    for row in policies:
+        times = {own["speedup_measured"] for own in fixed if all(own[one] == row[one] for one in _CELL)} | {1.0}
+        if row["policy"] != EXPORTED or row["speedup_measured"] in times:
+            continue
+        for name, other in (
+            ("speedup_measured", "plain decoding"),
+            ("over_best_fixed", f"γ = {row['best_fixed_gamma']}"),
+        ):
+            value, high = row[name], row[f"{name}_high"]
+            if value is not None and high is not None and high < 1 and value < 1 - MOST_LOST:
+                lost.append((1 / value, other, row))
+    if lost:
+        gain, other, row = max(lost, key=lambda one: one[0])
+        cells = {tuple(row[one] for one in _CELL) for _, _, row in lost}
+        yield WarningRow(
+            code="exported_lost",
+            message=f"pair {row['pair']}, sampling {row['sampling']}, batch size {row['batch_size']}, context "
+            f"{row['context']}: run on the server, {other} was {100 * (gain - 1):.0f} % faster than the schedule that "
+            f"is exported ({count(len(cells), 'cell')})",
+            remedy="serve with one γ, or none, where that wins at every batch size that you have; what a schedule "
+            "costs beside its γ is the engine's",
+        )
+
+
 def _at(row: ServedRow) -> str:
-    return f"γ = {row.gamma}, batch size {row.batch_size}, context {row.context}"
+    return f"{row.arm_words}, batch size {row.batch_size}, context {row.context}"

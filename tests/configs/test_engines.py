@@ -125,7 +125,8 @@ def test_an_unknown_key_of_an_arm_is_told_with_the_nearest(tmp_path: Path) -> No
         load_config(write(tmp_path, f"name: one\npairs: [{{name: a, engine: {engine}}}]\ngrid: {{gamma: 2}}\n"))
     (fault,) = caught.value.faults
     assert fault.words.endswith(
-        "unknown key 'speculativ' in pairs[0].engine.arms[0]; did you mean 'speculative'? expected one of: name, speculative"
+        "unknown key 'speculativ' in pairs[0].engine.arms[0]; did you mean 'speculative'? expected one of: name, "
+        "speculative"
     )
 
 
