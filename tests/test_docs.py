@@ -45,7 +45,7 @@ from specgauge.sweeps import proof
 from specgauge.sweeps.analysis import warnings
 from specgauge.sweeps.store import rundir
 from specgauge.sweeps.store.schema import PredictionRow, ValidationRow
-from tests.benchmarks import coverage, model_speed, search
+from tests.benchmarks import coverage, model_speed, search, served
 from tests.cli.conftest import Run, command
 from tests.conftest import check_snapshot
 from tests.reports.synthetic import Shape, build_run
@@ -233,6 +233,7 @@ MODULES: dict[str, Callable[[Sequence[str]], int]] = {
     "tests.benchmarks.coverage": lambda _: coverage.main(count=2),
     "tests.benchmarks.model_speed": lambda _: model_speed.main(),
     "tests.benchmarks.search": lambda _: search.main(runs=2),
+    "tests.benchmarks.served": lambda _: served.main("1"),
 }
 """`python -m`: exit code 1 is a promise that is not kept here, where nothing is measured as it should be."""
 

@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from specgauge.bench.serving.live_steps import LiveStep, step_of
-from specgauge.bench.serving.presets import SPECULATIVE, Command, Served, filled, preset, vllm_config
+from specgauge.bench.serving.presets import Command, Served, filled, preset, vllm_config
+from specgauge.configs.engines import SPECULATIVE
 
 FORMAT = 1
 MODULES = Path(__file__).parent / "vllm_gamma"

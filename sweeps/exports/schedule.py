@@ -106,9 +106,9 @@ def best_speedups(points: Mapping[int, KnownPoint]) -> dict[int, float]:
         shared = np.intersect1d(points[low].estimate.gammas, points[high].estimate.gammas).tolist()
         if not shared:
             continue
-        ends = [_End.of(points[size], size, shared) for size in (low, high)]
+        first, second = (_End.of(points[size], size, shared) for size in (low, high))
         for size in sizes_between(low, high)[1:-1].tolist():
-            found[size] = float(_estimate_between(*ends, size, (size - low) / (high - low)).max())
+            found[size] = float(_estimate_between(ends[0], ends[1], size, (size - low) / (high - low)).max())
     return dict(sorted(found.items()))
 
 

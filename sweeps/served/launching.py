@@ -250,11 +250,12 @@ class RequestServer(_Started):
 
     async def __aenter__(self) -> Arms:
         """The arms; none where the server did not start, which `lost` tells."""
-        largest, port = max(self.gammas), free_port()
+        gammas, port = self.gammas, free_port()
+        largest = max(gammas)
         try:
             server = self._launch.server(self._launch.command(largest, port), port, f"gamma-{largest}")
             client = await self._start(server)
-            self.refused = await _refusal(client, self.gammas)
+            self.refused = await _refusal(client, gammas)
         except (ValueError, RuntimeError, OSError) as error:
             await self._stack.aclose()
             self.refused, self.arms = str(error), (largest,)
@@ -272,7 +273,7 @@ class RequestServer(_Started):
                 ended=server.ended,
                 start_s=server.start_s,
             )
-            for gamma in self.gammas
+            for gamma in (gammas if self.refused is None else (largest,))
         }
 
 

@@ -210,9 +210,10 @@ class ServedPair:
         cells = [cell] if launch is None or launch.is_live else self._session.cells
         return isinstance(arm, int) and all(self._why_left_out(one, arm) is not None for one in cells)
 
-    def _why_left_out(self, cell: Cell, gamma: int) -> str | None:
-        sampling = self._samplings[cell.chain].name
-        return self._search.leaves_out(sampling, (cell.batch_size, cell.context), gamma) if gamma else None
+    def _why_left_out(self, cell: Cell, arm: ArmKey) -> str | None:
+        if arm == 0 or isinstance(arm, str):
+            return None
+        return self._search.leaves_out(self._samplings[cell.chain].name, (cell.batch_size, cell.context), arm)
 
     def _keep_left_out(self) -> None:
         """Record why γ that cannot be the best of a cell have no block there, or too few to be weighed."""
