@@ -8,10 +8,14 @@ A shorthand is a BeforeValidator; what it takes is its ``json_schema_input_type`
 
 from __future__ import annotations
 
+import ast
+import inspect
 import re
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
-from typing import Annotated, Any, Generic, Literal, TypeGuard, TypeVar, Union, get_args
+from itertools import pairwise
+from textwrap import dedent
+from typing import Annotated, Any, Generic, Literal, TypeGuard, TypeVar, Union, cast, get_args
 
 from annotated_types import MinLen
 from pydantic import (
@@ -20,11 +24,12 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    GetJsonSchemaHandler,
     StringConstraints,
     TypeAdapter,
     model_validator,
 )
-from pydantic_core import PydanticCustomError
+from pydantic_core import CoreSchema, PydanticCustomError
 
 from specgauge.configs.errors import most_like, nearest, refused
 
@@ -46,9 +51,30 @@ _STRICT = ConfigDict(strict=True, allow_inf_nan=False, regex_engine="python-re")
 class Section(BaseModel):
     """A mapping of the configuration: frozen, and without room for keys it does not know."""
 
-    model_config = _STRICT | ConfigDict(
-        frozen=True, extra="forbid", serialize_by_alias=True, use_attribute_docstrings=True
-    )
+    model_config = _STRICT | ConfigDict(frozen=True, extra="forbid", serialize_by_alias=True)
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        """Its JSON Schema, with the docstrings of its fields."""
+        found = handler(core_schema)
+        properties, texts = handler.resolve_ref_schema(found)["properties"], field_docstrings(cls)
+        for name, field in cls.model_fields.items():
+            if name in texts:
+                properties[field.alias or name]["description"] = texts[name]
+        return found
+
+
+def field_docstrings(section: type[Section]) -> dict[str, str]:
+    """The docstring under each field, read from the source when it is asked for: as a class is made it takes long."""
+    found: dict[str, str] = {}
+    for base in reversed(section.__mro__):
+        if not issubclass(base, Section) or "[" in base.__name__:  # Range[int] has the source of Range
+            continue
+        body = cast(ast.ClassDef, ast.parse(dedent(inspect.getsource(base))).body[0]).body
+        for field, text in pairwise(body):
+            if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
+                found[ast.unparse(field.target)] = inspect.cleandoc(str(text.value.value))
+    return found
 
 
 def expects(words: str) -> Any:

@@ -32,25 +32,21 @@ SHAPES = {path.stem: path for path in sorted(_FOLDER.glob("shapes/*.json"))}
 """The shipped hardware entries and model shapes: files by name."""
 
 
-class _Part(Section, use_attribute_docstrings=False):
-    """A mapping of an entry; its fields are described in no schema, and reading their sources takes time."""
-
-
-class Quantity(_Part):
+class Quantity(Section):
     """A number and the document or measurement that says so."""
 
     value: Annotated[float, Field(ge=1, le=1e30)]
     source: Annotated[str, Field(min_length=1)]
 
 
-class Count(_Part):
+class Count(Section):
     """A whole number and its source."""
 
     value: Annotated[int, Field(ge=1, le=1_000_000)]
     source: Annotated[str, Field(min_length=1)]
 
 
-class Peaks(_Part):
+class Peaks(Section):
     """Dense peak rates in FLOPs (or integer operations) per second, by dtype; null is unknown or not there."""
 
     float64: Quantity | None = None
@@ -80,7 +76,7 @@ def _rising(values: list[int]) -> list[int]:
 _Span = Annotated[list[_Positive], AfterValidator(_rising)]
 
 
-class CalibrationError(_Part):
+class CalibrationError(Section):
     """How far times are predicted by fits that had not seen them."""
 
     held_out: Literal["batch_size", "context", "tokens", "target", "row"]
@@ -96,7 +92,7 @@ class CalibrationError(_Part):
     """The same of T_verify / T_decode."""
 
 
-class DraftError(_Part):
+class DraftError(Section):
     """How far times of drafts are predicted by fits that had not seen them."""
 
     held_out: Literal["batch_size", "context", "row", "draft"]
@@ -108,7 +104,7 @@ class DraftError(_Part):
     """Root mean square of log(predicted / measured)."""
 
 
-class DraftCalibration(_Part):
+class DraftCalibration(Section):
     """What measured times of drafts say beyond their targets' steps, whose two fractions they keep."""
 
     launch_s: _Seconds
@@ -125,7 +121,7 @@ class DraftCalibration(_Part):
     """For other shapes; null where there is one shape only."""
 
 
-class CalibrationEntry(_Part):
+class CalibrationEntry(Section):
     """What measured steps say of a device and its software (`specgauge plan --calibrate … --out FILE` writes it)."""
 
     bandwidth_fraction: _Fraction
@@ -164,7 +160,7 @@ class CalibrationEntry(_Part):
     """What fitted it."""
 
 
-class HardwareEntry(_Part):
+class HardwareEntry(Section):
     """One device; null is unknown."""
 
     name: Annotated[str, Field(min_length=1)]

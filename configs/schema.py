@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 from annotated_types import MinLen
 from pydantic import AfterValidator, Discriminator, Field, Tag, ValidationInfo, model_validator
 
-from specgauge.configs.engines import engine_defaults, engine_errors
+from specgauge.configs.engines import engine_defaults, engine_errors, forced_errors
 from specgauge.configs.errors import Errors, fail, refused
 from specgauge.configs.executor import ExecutorConfig
 from specgauge.configs.fields import (
@@ -423,9 +423,8 @@ class Config(Section):
         if self.is_served and wanted.policies is not None:
             expected = "null, since servers choose γ by policies of their own"
             errors.append((("validate", "policies"), refused(None, expected, got=", ".join(wanted.policies))))
-        if self.is_served and wanted.acceptance is not None:
-            expected = "null, since servers accept by their models"
-            errors.append((("validate", "acceptance"), refused(None, expected, got="rates")))
+        if wanted.acceptance is not None:
+            errors += forced_errors(one for pair in self.pairs for one in pair.engines)
         if isinstance(wanted.acceptance, tuple) and len(wanted.acceptance) < deepest:
             expected = f"one rate, or one for each draft of the largest gamma, which is {deepest}"
             errors.append((("validate", "acceptance"), refused(None, expected, got=f"{len(wanted.acceptance)} rates")))

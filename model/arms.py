@@ -2,6 +2,7 @@
 
 decode, draft, draft_catch_up, verify:γ    the costs of a round; a lookup has nothing to catch up with
 round:γ                                    a whole round, as a serving engine shows it; timed by nothing here
+engine:policy                              a token of a serving engine under a policy of its own; no part of a round
 prefill_target, prefill_draft              timed beside them; no part of a round's speed-up
 plain, loop, generate                      baselines: our plain loop, the speculative loop at γ = 0, transformers'
 speculate:γ                                the decoder at γ
@@ -37,13 +38,16 @@ TIMED = {
     "draft_catch_up": "",
     "verify": "gamma",
     "round": "gamma",
+    "engine": "policy",
     **dict.fromkeys(PREFILL_ARMS, ""),
 }
 """The kinds of arms that are timed, each with what follows its colon."""
 DECODED = {**dict.fromkeys(BASELINES, ""), "speculate": "gamma", "adaptive": "policy"}
 """Those that are decoded end to end."""
 _KINDS = TIMED | DECODED
-_CHOICES = {"": "", "gamma": ":([1-9][0-9]*)", "policy": ":([a-z][a-z0-9_]*)"}
+POLICY = "[A-Za-z][A-Za-z0-9_]*"
+"""The name of a policy: never a number, which is a γ."""
+_CHOICES = {"": "", "gamma": ":([1-9][0-9]*)", "policy": f":({POLICY})"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +59,7 @@ class Arm:
     gamma: int | None = None
     """γ of verify and speculate, 0 of baselines; None where there is none, or a policy chooses it."""
     policy: str | None = None
-    """Of an adaptive arm."""
+    """Of an adaptive arm, or an engine's own."""
 
     @classmethod
     @cache
@@ -107,6 +111,11 @@ def verify_gammas(arms: Iterable[str]) -> tuple[int, ...]:
 def round_arm(gamma: int) -> str:
     """The arm of whole rounds of `gamma` drafts."""
     return str(Arm(kind="round", gamma=int(gamma)))
+
+
+def engine_arm(policy: str) -> str:
+    """The arm of a serving engine under a policy of its own."""
+    return str(Arm(kind="engine", policy=policy))
 
 
 def speculate_arm(gamma: int) -> str:

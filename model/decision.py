@@ -12,8 +12,12 @@ Prediction and measurement are two estimates of one number, with variances v_p a
 differ by beyond those is a variance of either, tau^2 = max(0, (d^2 - v_p - v_m) / 2) (DerSimonian & Laird, Controlled
 Clinical Trials 7 (1986), 177, for two studies), so that two figures that contradict each other leave little certain.
 A gamma that was not decoded moves with the nearest one that was: what a model gets wrong, it gets wrong for both.
-Both rest on the same prompts and machine.  What they share is in the variance of each, so that their covariance is at
-most the smaller one, which the combined interval takes it to be.
+Both rest on the same prompts and machine.  What they share is in the variance of each, so that their covariance c is at
+most the smaller one, which the combined interval takes it to be.  Where replicates were drawn together, they tell c:
+
+    w = (v_p - c + tau^2) / (v_d + 2 tau^2),    v_d = v_p + v_m - 2 c,    tau^2 = max(0, (d^2 - v_d) / 2)
+
+so that a measurement in the very blocks that the prediction is made of adds nothing, unless it contradicts it.
 
 Each replicate draws the prompts once for all gammas (and rules, and cells) and the cell's blocks once for all arms
 (`specgauge.model.stats.bootstrap`).  Without a measured epsilon the prediction is optimistic.
@@ -61,6 +65,8 @@ DISAGREE = "prediction and measurement disagree"
 """How the reason of a decision begins where the two contradict each other."""
 _CONTRADICTS = 0.95
 """How unlikely by chance their difference must be."""
+_SAME = 0.01
+"""A difference that no answer hangs on, however sure it is."""
 _CHANCE_SEED = 3
 _SMALLEST = 1e-300
 
@@ -157,11 +163,12 @@ def estimate_speedup(
     confidence: float = 0.9,
     max_itl_s: float | None = None,
     measured: Mapping[int, FloatArray] | None = None,
+    drawn_together: bool = False,
 ) -> SpeedupEstimate:
     """S(gamma), its uncertainty and the decision, from costs and acceptance of the same gammas, () or (1 + R) leading.
 
     max_itl_s bounds T_round of what may win: the tokens of a round arrive together. measured: S decoded end to end by
-    gamma, (1 + R,).
+    gamma, (1 + R,); drawn_together: whether its replicates vary with those of costs and acceptance as they do in truth.
 
     Raises:
         ValueError: a batch size below 1, a limit that is not above 0, a round that takes no time, or an unknown S.
@@ -176,6 +183,7 @@ def estimate_speedup(
         confidence=confidence,
         allowed=allowed,
         measured=measured,
+        drawn_together=drawn_together,
     )
 
 
@@ -186,12 +194,13 @@ def summarise(
     confidence: float = 0.9,
     allowed: ArrayLike | None = None,
     measured: Mapping[int, FloatArray] | None = None,
+    drawn_together: bool = False,
 ) -> SpeedupEstimate:
     """Intervals, probabilities and the decision from predicted S, (1 + R, G) or (G,), and what was measured.
 
     allowed: (G,) mask of gammas that latency and memory limits leave; the others compete for nothing (P(best) 0) but
     keep their intervals. measured: S decoded end to end by gamma, (1 + R,); other gammas than the candidates are left
-    out.
+    out. drawn_together: as in `estimate_speedup`.
 
     Raises:
         ValueError: shapes that do not fit, an unknown S in row 0, or a measured S that is not above 0.
@@ -211,7 +220,7 @@ def summarise(
     is_known = values.shape[0] > 1 and bool(np.isfinite(values).all())
     if is_known:
         predicted_low, predicted_high = _interval_of(values, confidence)
-        found = _combine(values, candidates, measured or {}, confidence)
+        found = _combine(values, candidates, measured or {}, confidence, drawn_together=drawn_together)
     estimate, drawn = found.values[0], found.values[1:]
     best = int(best_gamma(estimate, candidates, mask))
     recommended = _recommended(estimate, candidates, mask, measured or {})
@@ -261,7 +270,12 @@ class _Combined:
 
 
 def _combine(
-    predicted: FloatArray, gammas: IntArray, measured: Mapping[int, FloatArray], confidence: float
+    predicted: FloatArray,
+    gammas: IntArray,
+    measured: Mapping[int, FloatArray],
+    confidence: float,
+    *,
+    drawn_together: bool,
 ) -> _Combined:
     """Predicted S (1 + R, G) moved to what was measured as far as either is known."""
     decoded = [gamma for gamma in gammas.tolist() if gamma in measured]
@@ -274,13 +288,17 @@ def _combine(
     for gamma in decoded:
         own, other = logs[:, gammas.tolist().index(gamma)], np.log(measured[gamma])
         difference, variances = other[0] - own[0], (_variance(own[1:], confidence), _variance(other[1:], confidence))
-        beyond = max(0.0, (difference**2 - sum(variances)) / 2)
-        weight = (variances[0] + beyond) / max(sum(variances) + 2 * beyond, _SMALLEST)
+        apart = _variance(other[1:] - own[1:], confidence) if drawn_together else sum(variances)
+        covariance = (sum(variances) - apart) / 2
+        beyond = max(0.0, (difference**2 - apart) / 2)
+        weight = (variances[0] - covariance + beyond) / max(apart + 2 * beyond, _SMALLEST)
+        weight = min(max(weight, 0.0), 1.0)
         combined = own + weight * (other - own)
-        combined[1:] = combined[0] + _shared(weight, variances) * (combined[1:] - combined[0])
+        if not drawn_together:
+            combined[1:] = combined[0] + _shared(weight, variances) * (combined[1:] - combined[0])
         combined[1:] += math.sqrt(((1 - weight) ** 2 + weight**2) * beyond) * chance
         moved[gamma] = combined - own
-        if difference**2 > limit**2 * sum(variances):
+        if abs(difference) > max(limit * math.sqrt(apart), _SAME):
             disagreements[gamma] = (
                 f"predicted {_interval_text(own, confidence)}, measured {_interval_text(other, confidence)}"
             )

@@ -106,6 +106,8 @@ def page_values(data: ReportData) -> dict[str, Any]:
         warnings=tuple(map(plain, data.warnings)),
         validation=tuple(map(plain, data.validation)),
         pairs={pair.name: pair for pair in planned_pairs(config)},
+        is_served=data.is_served,
+        break_even=tuple(data.break_even),
     )
     answers = Answers(
         recommendations=data.recommendations,
@@ -122,6 +124,7 @@ def page_values(data: ReportData) -> dict[str, Any]:
         "name": config.name,
         "trust": told.trust if data.recommendations else None,
         "next_step": sentence(told.next_step) if data.recommendations else "",
+        "breaks_even": told.breaks_even,
         "whole_requests": told.whole_requests_lose,
         "unbroken": unbroken_html,
         "answers": answered,

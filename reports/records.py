@@ -71,6 +71,10 @@ class ReportData:
     """Adaptive policies that were decoded end to end."""
     is_imported: bool
     """Whether another program measured it."""
+    is_served: bool
+    """Whether servers decoded, measured by `specgauge run`."""
+    break_even: Sequence[Mapping[str, Any]]
+    """Of servers, by setting and context: at which concurrencies speculation pays."""
     has_counts: bool
     """Whether an engine timed whole rounds and counted them, there or under `specgauge run`."""
     validation_summary: ValidationSummary | None
@@ -117,6 +121,8 @@ def read_report_data(run_dir: Path) -> ReportData:
         validation=validation,
         policies=[row for row in decoded if row.gamma is None],
         is_imported=run.is_imported,
+        is_served=run.is_served,
+        break_even=run.break_even if run.is_served and stands(run_dir) else (),
         has_counts=run.has_counts,
         validation_summary=summarise(vars(row) for row in validation),
         warnings=warnings,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from specgauge.configs.engines import EXPORTED
 from specgauge.reports.figures import (
     Ends,
     ScatterPoint,
@@ -47,7 +48,7 @@ from specgauge.reports.tables import (
     point_table,
     setting_heading,
 )
-from specgauge.sweeps.analysis.validation import OTHER_CONTEXTS, ValidationSummary
+from specgauge.sweeps.analysis.validation import OTHER_CONTEXTS, ValidationSummary, outcome
 from specgauge.sweeps.store.schema import ValidationRow
 
 CONFIG_SECTION = "validate"
@@ -90,6 +91,8 @@ class ValidationSection:
     table: Table | None = None
     policies: Table | None = None
     """None where none was decoded."""
+    are_engines: bool = False
+    """Whether the policies are those of a server's engine."""
     baselines: Table | None = None
 
 
@@ -104,10 +107,13 @@ def validation_section(data: ReportData, samplings: Sequence[str]) -> Validation
     return ValidationSection(
         found=unbroken(sentence(summary.text())),
         forced=_forced(data.validation),
-        facts=[(what, unbroken(words)) for what, words in _facts(summary, data.validation)],
+        facts=[
+            (what, unbroken(words)) for what, words in (*_facts(summary, data.validation), *policy_facts(data.policies))
+        ],
         blocks=scatter_blocks(data.validation, samplings),
         table=validation_table(data.validation, chosen_gammas(data.recommendations)),
         policies=policy_table(data.policies),
+        are_engines=any(row.measured_in is not None for row in data.policies),
         baselines=baseline_table(data.validation),
     )
 
@@ -300,10 +306,17 @@ def _lossless(row: ValidationRow) -> str:
     return f"{_NO}: {row.why_not_lossless}"
 
 
+def _against_best(row: ValidationRow) -> str:
+    if row.best_fixed_gamma is None:
+        return UNKNOWN
+    return outcome(row.over_best_fixed_low, row.over_best_fixed_high)
+
+
 _POLICY_COLUMNS: Columns[ValidationRow] = [
     ("policy", lambda row: row.policy or ""),
     ("S measured", lambda row: number(row.speedup_measured)),
     ("interval", lambda row: interval(row.speedup_measured_low, row.speedup_measured_high)),
+    ("against plain", lambda row: outcome(row.speedup_measured_low, row.speedup_measured_high)),
     ("S replayed", lambda row: number(row.speedup_predicted)),
     ("error", lambda row: change(row.error)),
     ("interval", lambda row: change_interval(row.error_low, row.error_high)),
@@ -312,15 +325,51 @@ _POLICY_COLUMNS: Columns[ValidationRow] = [
     ("best fixed γ", lambda row: UNKNOWN if row.best_fixed_gamma is None else str(row.best_fixed_gamma)),
     ("over it", lambda row: speedup(row.over_best_fixed)),
     ("interval", lambda row: interval(row.over_best_fixed_low, row.over_best_fixed_high)),
+    ("against it", _against_best),
     ("drafts a round", lambda row: number(row.mean_gamma)),
-    ("switches of γ / rounds", lambda row: f"{row.gamma_switches} / {row.rounds}"),
+    ("switches of γ / rounds", lambda row: f"{number(row.gamma_switches, 0)} / {number(row.rounds, 0)}"),
+    ("whole requests", lambda row: speedup(row.speedup_whole)),
 ]
+_OF_REPLAY = ("S replayed", "error", "S from counts", "cost error", "switches of γ / rounds")
+"""Columns that are known of policies that were decoded here."""
 
 
 def policy_table(rows: Sequence[ValidationRow]) -> Table | None:
-    """Every adaptive policy decoded, the fastest of a point first; None without any."""
+    """Every policy that was run, the fastest of a point first; None without any."""
+    if not rows:
+        return None
+    columns, is_served = _POLICY_COLUMNS, all(row.measured_in is not None for row in rows)
+    if is_served:  # each interval stands behind what it is of
+        left_out = {place + 1 for place, (title, _) in enumerate(columns) if title == "error"}
+        left_out |= {place for place, (title, _) in enumerate(columns) if title in _OF_REPLAY}
+        columns = [column for place, column in enumerate(columns) if place not in left_out]
+    else:
+        columns = [column for column in columns if column[0] != "whole requests"]
     grouped = by_point(rows, lambda row: -(row.speedup_measured or 0.0))
-    return point_table(grouped, _POLICY_COLUMNS, words=("policy",)) if rows else None
+    return point_table(grouped, columns, words=("policy", "against plain", "against it"))
+
+
+def policy_facts(rows: Sequence[ValidationRow]) -> Iterator[tuple[str, str]]:
+    """Whether what was exported won, batch size by batch size; nothing where nothing was run."""
+    own = [row for row in rows if row.policy == EXPORTED and row.speedup_measured is not None]
+    if own:
+        fixed = [row for row in own if row.best_fixed_gamma is not None]
+        against = [("plain decoding", own, "speedup_measured"), ("the best fixed γ", fixed, "over_best_fixed")]
+        yield (
+            "exported, as run",
+            "; ".join(f"against {name} {_outcomes(some, of)}" for name, some, of in against if some),
+        )
+
+
+def _outcomes(rows: Sequence[ValidationRow], name: str) -> str:
+    """`won at batch size 1, undecided at 4, 16`."""
+    found: dict[str, list[str]] = {}
+    several = len({(row.setting, row.context) for row in rows}) > 1
+    for row in rows:
+        where = point_words(row.point) if several else str(row.batch_size)
+        found.setdefault(outcome(getattr(row, f"{name}_low"), getattr(row, f"{name}_high")), []).append(where)
+    at = "" if several else "batch size "
+    return ", ".join(f"{words} at {at}{', '.join(dict.fromkeys(places))}" for words, places in found.items())
 
 
 def baseline_table(rows: Sequence[ValidationRow]) -> Table | None:

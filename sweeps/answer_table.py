@@ -24,6 +24,7 @@ from typing import Any
 from specgauge.model.decision import ratio_text
 from specgauge.sweeps.analysis.answers import Entry, Recommendations, is_conflict, is_known
 from specgauge.sweeps.analysis.timings import REFUSED
+from specgauge.sweeps.analysis.validation import outcome
 from specgauge.sweeps.side_by_side import side_by_side
 from specgauge.sweeps.text_table import count, milliseconds, printable
 
@@ -77,7 +78,8 @@ def answer_text(answers: Recommendations, *, every_warning: bool = False) -> str
         lines.append(_TOGETHER)
     if answers.max_itl_s is not None:
         lines.append(f"Rounds of over {answers.max_itl_s * 1e3:g} ms were left out.")
-    lines += [*_side_by_side(answers), *_wrapped(answers.whole_requests)]
+    lines += [*_policies(answers), *_side_by_side(answers)]
+    lines += [*_wrapped(answers.breaks_even), *_wrapped(answers.whole_requests)]
     trust = answers.trust
     lines += [f"TRUST: {trust.level.upper()}, {'; '.join(trust.reasons)}", f"next: {answers.next_step}"]
     return "\n".join([*lines, *_warnings(answers, shown)])
@@ -86,6 +88,27 @@ def answer_text(answers: Recommendations, *, every_warning: bool = False) -> str
 def _wrapped(words: str) -> list[str]:
     """Lines of 80 columns, none of which begins with a times sign."""
     return [line.replace("\u00a0", " ") for line in wrap(words.replace(" ×", "\u00a0×"), _MOST_COLUMNS)]
+
+
+def _policies(answers: Recommendations) -> Iterator[str]:
+    """Policies as they were run, against plain decoding and the best fixed γ; what was exported first."""
+    known = [row for row in answers.policies if row["speedup_measured"] is not None]
+    for title, own in groupby(known, title_text):
+        yield f"policies as run: {printable(title)}"
+        yield f"{'batch':>5}  {'ctx':>6}  {'policy':<14}  {'S':<17} {'plain':<9}  {'over best γ':<21}"
+        for row in own:
+            gain, over = _row_ends(row, "speedup_measured"), _row_ends(row, "over_best_fixed")
+            plain, best = (
+                outcome(row[f"{name}_low"], row[f"{name}_high"]) for name in ("speedup_measured", "over_best_fixed")
+            )
+            fixed = "-" if row["best_fixed_gamma"] is None else f"{over}: {best} against γ {row['best_fixed_gamma']}"
+            name = printable(str(row["policy"]))
+            yield f"{row['batch_size']:>5}  {row['context']:>6}  {name:<14}  {gain:<17} {plain:<9}  {fixed}"
+        yield ""
+
+
+def _row_ends(row: Mapping[str, Any], name: str) -> str:
+    return _with_ends({"value": row[name], "low": row[f"{name}_low"], "high": row[f"{name}_high"]})
 
 
 def _side_by_side(answers: Recommendations) -> Iterator[str]:

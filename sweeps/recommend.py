@@ -21,6 +21,7 @@ from specgauge.model.decision import OPTIMISTIC
 from specgauge.model.settings import Setting
 from specgauge.sweeps.analysis.answers import Recommendations, is_known, is_optimistic
 from specgauge.sweeps.analysis.predictions import AnalysedRun, recommendation, standing
+from specgauge.sweeps.analysis.validation import outcome
 from specgauge.sweeps.plan import plan_cells, planned_pairs
 from specgauge.sweeps.side_by_side import Contest, side_by_side
 from specgauge.sweeps.store.derived import doubts
@@ -61,7 +62,9 @@ def recommend(
         is_served=run.is_served,
         warnings=(*map(asdict, doubts(run.path)), *found.warnings),
         validation=matching(found.validation),
+        policies=matching(found.policies),
         pairs={one.name: one for one in planned_pairs(run.config)},
+        break_even=() if max_itl_s is not None or batch_size is not None else matching(found.break_even),
         are_some=any(value is not None for value in wanted.values()),
     )
 
@@ -140,10 +143,24 @@ def recommendations_json(answers: Recommendations) -> str:
         "trust": answers.trust.as_mapping(),
         "next_step": answers.next_step,
         "validation": None if summary is None else summary.as_mapping(),
+        "policies": [_policy(row) for row in answers.policies],
+        **({"break_even": list(answers.break_even)} if answers.break_even else {}),
         "side_by_side": [_contest(one) for one in side_by_side(answers)],
         "warnings": [dict(warning) for warning in answers.warnings],
     }
     return json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
+
+
+def _policy(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A policy as it was run: S, and how many times as fast as the best fixed γ, with how it stands to each."""
+    found: dict[str, Any] = {name: row[name] for name in (*Setting.__dataclass_fields__, "batch_size", "context")}
+    found |= {name: row[name] for name in ("policy", "measured_in", "mean_gamma", "best_fixed_gamma")}
+    for name, against in (("speedup_measured", "against_plain"), ("over_best_fixed", "against_best_fixed")):
+        ends = {end: row[f"{name}{tail}"] for end, tail in (("value", ""), ("low", "_low"), ("high", "_high"))}
+        is_known = ends["value"] is not None
+        found |= {name: ends if is_known else None}
+        found |= {against: outcome(ends["low"], ends["high"]) if is_known else None}
+    return found
 
 
 def _contest(contest: Contest) -> dict[str, Any]:

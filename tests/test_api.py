@@ -405,7 +405,15 @@ def test_run_measures_and_gives_the_run(
     asked = []
 
     def measured(config: Config, *, out: Path, **options: Any) -> int:
-        asked.append((config.grid.gamma, config.pairs[0].name, options.pop("report").__name__, options))
+        asked.append(
+            (
+                config.grid.gamma,
+                config.pairs[0].name,
+                options.pop("report").__name__,
+                options.pop("first").is_free,
+                options,
+            )
+        )
         shutil.copytree(folder, out)
         print("the answer")
         return 0
@@ -413,7 +421,7 @@ def test_run_measures_and_gives_the_run(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(runner, "run", measured)
     found = sg.run(target="embedded", draft="embedded", gamma=[2], out=out, fresh=True)
-    assert asked == [((2,), "embedded", "write_report", {"fresh": True, "apart": True})]
+    assert asked == [((2,), "embedded", "write_report", True, {"fresh": True, "apart": True})]
     assert (found.path, repr(found)) == (Path(where), repr(sg.open(folder)))
     assert capsys.readouterr().out == ""
 

@@ -27,6 +27,7 @@ from specgauge.cli.main import COMMANDS
 from specgauge.configs.engines import EngineConfig, LaunchConfig
 from specgauge.configs.errors import field_words
 from specgauge.configs.executor import ExecutorConfig
+from specgauge.configs.fields import Section, field_docstrings
 from specgauge.configs.loader import json_schema, load_config, shipped_text
 from specgauge.configs.pairs import LayersDraft, ModelConfig, NgramConfig, PairConfig
 from specgauge.configs.schema import (
@@ -45,7 +46,7 @@ from specgauge.sweeps import proof
 from specgauge.sweeps.analysis import warnings
 from specgauge.sweeps.store import rundir
 from specgauge.sweeps.store.schema import PredictionRow, ValidationRow
-from tests.benchmarks import coverage, model_speed, search
+from tests.benchmarks import coverage, model_speed, search, served
 from tests.cli.conftest import Run, command
 from tests.conftest import check_snapshot
 from tests.reports.synthetic import Shape, build_run
@@ -54,8 +55,10 @@ from tests.test_house import FILES, ROOT, tree_of
 
 __all__ = ["command"]  # a fixture
 
-PAGES = tuple(sorted(path.relative_to(ROOT).as_posix() for path in (*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"))))
-SECTIONS: dict[str, type[BaseModel]] = {
+PAGES = tuple(
+    sorted(path.relative_to(ROOT).as_posix() for path in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")))
+)
+SECTIONS: dict[str, type[Section]] = {
     "top level": Config,
     "pairs[…]": PairConfig,
     "pairs[…].target, pairs[…].draft": ModelConfig,
@@ -123,14 +126,14 @@ def field_tables() -> str:
     return "\n\n".join(_section_table(place, section) for place, section in SECTIONS.items())
 
 
-def _section_table(place: str, section: type[BaseModel]) -> str:
-    takes = field_words(section)
+def _section_table(place: str, section: type[Section]) -> str:
+    takes, texts = field_words(section), field_docstrings(section)
     lines = [f"### {place}", "", _one_line(section.__doc__ or ""), "", "| field | takes | default | meaning |"]
     lines.append("| --- | --- | --- | --- |")
     for name, field in section.model_fields.items():
         key = field.alias or name
         default = "required" if field.is_required() else _default_text(field.default)
-        cells = [_escaped(cell, "[|<]") for cell in (takes[key], default, _one_line(field.description or ""))]
+        cells = [_escaped(cell, "[|<]") for cell in (takes[key], default, _one_line(texts.get(name, "")))]
         lines.append(f"| `{key}` | {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -232,6 +235,7 @@ MODULES: dict[str, Callable[[Sequence[str]], int]] = {
     "tests.benchmarks.coverage": lambda _: coverage.main(count=2),
     "tests.benchmarks.model_speed": lambda _: model_speed.main(),
     "tests.benchmarks.search": lambda _: search.main(runs=2),
+    "tests.benchmarks.served": lambda _: served.main("1"),
 }
 """`python -m`: exit code 1 is a promise that is not kept here, where nothing is measured as it should be."""
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from specgauge.bench.notes import Note
 from specgauge.bench.serving.closed_loop import LoadBlock
+from specgauge.bench.serving.live_steps import LiveRounds
 
 BOTTLENECK = 0.8
 """Of a processor that the client used: beyond it chunks wait for the client."""
@@ -117,4 +118,27 @@ def _of_counters(block: LoadBlock, where: str) -> Iterator[Note]:
             code="omega_disagrees",
             message=f"{where}: Ω is {theirs:.3f} by the server's counters, {own:.3f} by the chunks of its streams",
             remedy="compare one stream with the counters by hand; S measured needs neither",
+        )
+
+
+def graph_notes(rounds: LiveRounds | None) -> Iterator[Note]:
+    """What is told of the CUDA graphs in which a server of every γ ran a round, where one of that γ has others.
+
+    vLLM 0.32 sizes its graphs for the largest γ, or for the batch sizes at which its schedule has a γ; its first model
+    runner has no full graphs where there is a schedule.
+    """
+    if rounds is None:
+        return
+    modes = sorted({mode for mode, _ in rounds.graphs})
+    parts = []
+    if rounds.padded:
+        own = rounds.batch_size * (rounds.gamma + 1)
+        parts.append(f"its rounds of {own} tokens ran in CUDA graphs of {own + rounds.padded}")
+    if "PIECEWISE" in modes:
+        parts.append("its rounds were in piecewise CUDA graphs, where a server without a schedule may have full ones")
+    if parts:
+        yield Note(
+            code="other_graphs",
+            message=f"γ = {rounds.gamma} at concurrency {rounds.batch_size}: {', and '.join(parts)}",
+            remedy="see what the check by restart says; where it differs, measure with launch.live: false",
         )

@@ -5,6 +5,7 @@
 
     T_round       mean time between chunks of a stream, over the gaps in whose middle all B streams were decoding; the
                   median over streams, each weighing as many gaps as it has (gamma 0: T_decode)
+    s/token       over the same gaps: their seconds over their tokens, of all streams together
     tokens/s      tokens that came after one stream first followed another, until one first did not, over that time
     Omega         tokens after first chunks, over chunks after the first
 
@@ -16,16 +17,16 @@ from __future__ import annotations
 import asyncio
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from operator import itemgetter
 from statistics import median
 from typing import Any
 
 from specgauge.bench.serving.counters import EngineCounts, Gauges, count, read_gauges, read_generated
-from specgauge.bench.serving.streams import OpenAIClient, Prompt, Stream
+from specgauge.bench.serving.streams import OpenAIClient, Prompt, PromptForm, Stream, form_of
 
 MOST_FAILED = 0.01
 """Of the requests of a block, or it is void."""
@@ -54,6 +55,8 @@ class LoadBlock:
     gamma: int | None = None
     """Of the server, where known."""
     max_new_tokens: int
+    form: PromptForm = "text"
+    """What its prompts were sent as."""
     streams: tuple[Stream, ...]
     """In the order of their ends, those too that failed."""
     gauges: tuple[tuple[float, Gauges], ...] = ()
@@ -145,6 +148,24 @@ class LoadBlock:
         return weighted_median(means) if means else None
 
     @cached_property
+    def token_s(self) -> float | None:
+        """Seconds per token of a stream while all streams were decoding, pooled over them.
+
+        A gap that began with less than a round's tokens to go is left out: the length limit cuts what comes after it.
+        None where γ or the tokens of a chunk are not told.
+        """
+        if self.gamma is None or any(stream.seen_tokens is None for stream in self.done):
+            return None
+        seconds, tokens = 0.0, 0
+        for stream in self.done:
+            got = [0, *accumulate(own or 0 for own in stream.chunk_tokens)]
+            for gap in _gaps(stream, self.full, self.stalls):
+                before, after = got[gap.first], got[gap.first + gap.chunks]
+                if self.max_new_tokens - before >= (self.gamma + 1) * gap.chunks:
+                    seconds, tokens = seconds + gap.seconds, tokens + after - before
+        return seconds / tokens if tokens else None
+
+    @cached_property
     def tokens_per_s(self) -> float | None:
         """Tokens a second of all B streams together, prefills included.
 
@@ -223,17 +244,34 @@ def _tokens_in(stream: Stream, start: float, end: float) -> float:
     return sum(own or 0 for own, is_in in zip(stream.chunk_tokens, inside, strict=True) if is_in)
 
 
-def _mean_gap(stream: Stream, spans: Sequence[Span], stalls: Sequence[Span]) -> tuple[float, int] | None:
-    """Seconds a chunk over the gaps whose middle lies in a span, and how many; chunks that came at once share one."""
-    seconds, chunks = 0.0, 0
-    for (earlier, _), (later, came) in pairwise(stream.arrivals):
+@dataclass(frozen=True, kw_only=True)
+class _Gap:
+    """The time between two arrivals of a stream."""
+
+    seconds: float
+    first: int
+    """Chunks that had come before it."""
+    chunks: int
+    """Those that ended it: more than one where they came at once."""
+
+
+def _gaps(stream: Stream, spans: Sequence[Span], stalls: Sequence[Span]) -> Iterator[_Gap]:
+    """Those whose middle lies in a span, and in which the client was not stopped."""
+    first = 0
+    for (earlier, before), (later, came) in pairwise(stream.arrivals):
+        first += before
         begin, end = stream.sent_s + earlier, stream.sent_s + later
         index = bisect_right(spans, (begin + end) / 2, key=itemgetter(0)) - 1
         is_full = index >= 0 and (begin + end) / 2 <= spans[index][1]
         if is_full and not any(start < end and begin < until for start, until in stalls):
-            seconds += end - begin
-            chunks += came
-    return (seconds / chunks, chunks) if chunks else None
+            yield _Gap(seconds=end - begin, first=first, chunks=came)
+
+
+def _mean_gap(stream: Stream, spans: Sequence[Span], stalls: Sequence[Span]) -> tuple[float, int] | None:
+    """Seconds a chunk over those gaps, and how many chunks; those that came at once share one."""
+    gaps = [*_gaps(stream, spans, stalls)]
+    chunks = sum(gap.chunks for gap in gaps)
+    return (sum(gap.seconds for gap in gaps) / chunks, chunks) if chunks else None
 
 
 def weighted_median(values: Sequence[tuple[float, float]]) -> float:
@@ -301,6 +339,7 @@ async def run_block(
         batch_size=batch_size,
         gamma=gamma,
         max_new_tokens=max_new_tokens,
+        form=form_of(prompts[0]),
         streams=tuple(load.streams),
         gauges=tuple(load.gauges),
         stalls=tuple(load.stalls),
@@ -327,7 +366,7 @@ def _short(prompt: Prompt) -> Prompt:
     """A short prompt of the same form, so that none of the block's is in the prefix cache."""
     if isinstance(prompt, str):
         return SHORT
-    return [prompt[0]] if isinstance(prompt[0], int) else [{"role": "user", "content": SHORT}]
+    return [{"role": "user", "content": SHORT}] if form_of(prompt) == "chat" else [*prompt[:1]]
 
 
 async def _settled(client: OpenAIClient, earlier: str | None, sent: int) -> str | None:

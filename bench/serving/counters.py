@@ -205,11 +205,12 @@ def request_counts(stream: Stream, *, is_by_round: bool = True) -> Mapping[int, 
     """
     told = stream.speculative or {}
     drafted, accepted = told.get("per_step_drafted"), told.get("per_step_accepted")
+    rounds = max(0, len(stream.chunk_s) - 1)
     if not drafted or not accepted:
-        return {}
+        is_plain = is_by_round and rounds and told.get("num_spec_steps") == 0  # a lookup that never found anything
+        return {0: EngineCounts(engine="vllm", rounds=rounds, tokens=rounds)} if is_plain else {}
     if len(drafted) != len(accepted) or any(took > had for took, had in zip(accepted, drafted, strict=True)):
         raise ValueError("per_step_accepted: expected at most per_step_drafted in each step, got more, or other steps")
-    rounds = max(0, len(stream.chunk_s) - 1)
     if is_by_round and rounds < len(drafted):
         raise ValueError(f"per_step_drafted: expected at most the {rounds} rounds of its stream, got {len(drafted)}")
     found: dict[int, EngineCounts] = {}

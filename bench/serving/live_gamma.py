@@ -1,14 +1,10 @@
 """γ set in a running vLLM, and what each of its steps did: our side of the scheduler in `vllm_gamma/`.
 
-    live = LiveGamma(folder)                       # made with mode 0700, or the user's own
-    command = live.command(served, (1, 2, 4), port=8000)    # one server for γ = 0, 1, 2, 4
-    serial = live.set(2)                           # before the next step
-    await live.taken(serial)                       # a step has verified drafts of that γ
-    rounds_of(live.steps(serial))                  # T_round(B, γ) and Ω at the batch sizes that the steps had
-
-A step verifies the drafts of the step before and proposes the next: one that does both at the same γ, has no prompt in
-it, and whose rows all had an output, is a round of each of its rows.  Its time is that from the output of the step
-before to its own, which is right with asynchronous scheduling and without.
+live = LiveGamma(folder)                       # made with mode 0700, or the user's own
+command = live.command(served, (1, 2, 4), port=8000)    # one server for γ = 0, 1, 2, 4
+serial = live.set(2)                           # before the next step
+await live.taken(serial)                       # a step has verified drafts of that γ
+rounds_of(live.steps(serial))                  # T_round(B, γ) and Ω at the batch sizes that the steps had
 """
 
 from __future__ import annotations
@@ -19,11 +15,12 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from specgauge.bench.serving.presets import SPECULATIVE, Command, Served, filled, preset, vllm_config
+from specgauge.bench.serving.live_steps import LiveStep, step_of
+from specgauge.bench.serving.presets import Command, Served, filled, preset, vllm_config
+from specgauge.configs.engines import SPECULATIVE
 
 FORMAT = 1
 MODULES = Path(__file__).parent / "vllm_gamma"
@@ -73,66 +70,6 @@ class LiveEngine:
         where it says 0, but more than T_decode, which then takes a server of its own.
         """
         return self.method in _WITHOUT_FORWARD
-
-
-@dataclass(frozen=True, kw_only=True)
-class LiveStep:
-    """One step of the engine; seconds are those of the monotonic clock."""
-
-    step: int
-    serial: int
-    """Of the setting it followed."""
-    gamma: int
-    """Drafts that it proposed for the next step."""
-    scheduled_s: float
-    done_s: float
-    """When its output was there."""
-    rows: int
-    """Requests in it."""
-    tokens: int
-    """Tokens that went through the target."""
-    running: int
-    waiting: int
-    preempted: int
-    prompts: int
-    """Rows that were prompts, or parts of them."""
-    rounds: tuple[tuple[int, int, int], ...]
-    """[drafted, accepted, rows] of the others; rows of requests that had ended are in none."""
-    cut: int
-    """Tokens past the end of a request, which no stream has: those of drafts accepted beyond its length."""
-    graph: tuple[str, int] | None
-    """The mode of the CUDA graph that it ran in, and the tokens that it was padded to; None where not told."""
-
-    @property
-    def is_decode(self) -> bool:
-        """Whether every row was a round, and no request was put off."""
-        return self.preempted == 0 and self.prompts == 0 and sum(rows for *_, rows in self.rounds) == self.rows > 0
-
-
-@dataclass(frozen=True, kw_only=True)
-class LiveRounds:
-    """Rounds of one γ at one batch size."""
-
-    batch_size: int
-    gamma: int
-    t_round_s: tuple[float, ...]
-    """A time for each step."""
-    rounds: int
-    """Steps times rows."""
-    tokens: int
-    """Accepted drafts and the bonus or replacement of each round, those too that were past a request's end."""
-    cut: int
-    """How many of these were: streams and vLLM's counters have the rest."""
-    drafted: int
-    first_accepted: tuple[int, ...]
-    """Rounds that accepted at least 1, 2, … γ drafts."""
-    graphs: tuple[tuple[str, int], ...]
-    """Modes and padded tokens of the CUDA graphs they ran in; none where not told."""
-
-    @property
-    def tokens_per_round(self) -> float:
-        """Ω."""
-        return self.tokens / self.rounds
 
 
 class LiveGamma:
@@ -272,7 +209,7 @@ class LiveGamma:
                 return
             self._engine, self._steps = _engine(line), []
         else:
-            self._steps.append(_step(line))
+            self._steps.append(step_of(line))
 
 
 def _engine(line: Mapping[str, Any]) -> LiveEngine:
@@ -286,20 +223,6 @@ def _engine(line: Mapping[str, Any]) -> LiveEngine:
         model_runner=line["model_runner"],
         pipeline=line["pipeline"],
         max_num_seqs=line["max_num_seqs"],
-    )
-
-
-def _step(line: Mapping[str, Any]) -> LiveStep:
-    graph = line.get("graph")
-    return LiveStep(
-        **{name: line[name] for name in ("step", "serial", "gamma", "rows", "tokens", "running", "waiting")},
-        preempted=line["preempted"],
-        prompts=line["prompts"],
-        cut=line["cut"],
-        scheduled_s=line["t"],
-        done_s=line["done"],
-        rounds=tuple((drafted, accepted, rows) for drafted, accepted, rows in line["rounds"]),
-        graph=None if graph is None else (str(graph[0]), int(graph[1])),
     )
 
 
@@ -336,30 +259,3 @@ def engine_arguments(served: Served, gammas: Sequence[int]) -> dict[str, Any]:
         "scheduler_cls": SCHEDULER,
         "cudagraph_metrics": True,
     }
-
-
-def rounds_of(steps: Sequence[LiveStep]) -> list[LiveRounds]:
-    """Rounds by batch size and γ, in that order, from steps in theirs; the first step has no time."""
-    found: dict[tuple[int, int], list[tuple[float, LiveStep]]] = {}
-    for before, step in pairwise(steps):
-        if step.step == before.step + 1 and step.is_decode and step.gamma == before.gamma:
-            found.setdefault((step.rows, step.gamma), []).append((step.done_s - before.done_s, step))
-    return [_rounds(batch_size, gamma, timed) for (batch_size, gamma), timed in sorted(found.items())]
-
-
-def _rounds(batch_size: int, gamma: int, timed: Sequence[tuple[float, LiveStep]]) -> LiveRounds:
-    counts = [one for _, step in timed for one in step.rounds]
-    rounds = sum(rows for *_, rows in counts)
-    return LiveRounds(
-        batch_size=batch_size,
-        gamma=gamma,
-        t_round_s=tuple(seconds for seconds, _ in timed),
-        rounds=rounds,
-        tokens=rounds + sum(accepted * rows for _, accepted, rows in counts),
-        cut=sum(step.cut for _, step in timed),
-        drafted=sum(drafted * rows for drafted, _, rows in counts),
-        first_accepted=tuple(
-            sum(rows for _, accepted, rows in counts if accepted >= least) for least in range(1, gamma + 1)
-        ),
-        graphs=tuple(sorted({step.graph for _, step in timed if step.graph is not None})),
-    )

@@ -13,8 +13,12 @@ import json
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
+from operator import mul
 from pathlib import Path
 from typing import Any
+
+from specgauge.configs.engines import FORCES
 
 HOST = "127.0.0.1"
 SPECULATIVE = "{speculative}"
@@ -28,8 +32,6 @@ METHODS = {
     "tensorrt_llm": ("draft_model", "ngram", "eagle3"),
 }
 """How each kind of engine can draft, where its words for it are known here."""
-FORCES = ("vllm", "llama_cpp")
-"""Kinds of engine that accept drafts at a rate they are given; vLLM on a CPU refuses that at the first request."""
 _SGLANG = {"draft_model": "STANDALONE", "ngram": "NGRAM", "eagle": "EAGLE", "eagle3": "EAGLE3", "mtp": "NEXTN"}
 _TENSORRT_LLM = {"draft_model": "Draft_Target", "ngram": "NGram", "eagle3": "Eagle3"}
 
@@ -40,8 +42,9 @@ class Served:
 
     ``longest`` and ``shortest`` are the tokens that prompt lookup (``ngram``) matches; ``slots`` the requests that the
     server must hold at once, where it has to be told (llama.cpp); ``schedule`` ranges [first, last, γ] of batch sizes,
-    which vLLM follows; ``alpha`` accepts each draft with that probability, whatever the models say, where the engine
-    can (`FORCES`); ``options`` are words added to the command.
+    which vLLM follows; ``alpha`` accepts each draft with that probability, or with one for each position, whatever the
+    models say, where the engine can (`FORCES`); ``own`` are settings of its speculation by name, beside ours or in
+    their place; ``options`` are words added to the command.
     """
 
     kind: str
@@ -52,7 +55,8 @@ class Served:
     shortest: int = 1
     slots: int = 1
     schedule: tuple[tuple[int, int, int], ...] = ()
-    alpha: float | None = None
+    alpha: float | tuple[float, ...] | None = None
+    own: Mapping[str, Any] = field(default_factory=dict)
     options: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -73,13 +77,15 @@ class Served:
                     f"validate.acceptance: expected an engine that can be made to accept drafts "
                     f"({', '.join(FORCES)}), got {self.kind}"
                 )
-            if not 0 <= self.alpha <= 1:
-                raise ValueError(f"validate.acceptance: expected 0 to 1, got {self.alpha:g}")
+            for alpha in self.alpha if isinstance(self.alpha, tuple) else (self.alpha,):
+                if not 0 <= alpha <= 1:
+                    raise ValueError(f"validate.acceptance: expected 0 to 1, got {alpha:g}")
 
     def rates(self, gamma: int) -> list[float]:
-        """α, α², …: how often at least 1, 2, … γ drafts are accepted."""
+        """α₁, α₁α₂, …: how often at least 1, 2, … γ drafts are accepted."""
         assert self.alpha is not None
-        return [round(self.alpha**position, 6) for position in range(1, gamma + 1)]
+        alphas = self.alpha if isinstance(self.alpha, tuple) else (self.alpha,) * gamma
+        return [round(rate, 6) for rate in accumulate(alphas[:gamma], mul)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,9 +148,9 @@ def speculation(served: Served, gamma: int, folder: Path) -> tuple[tuple[str, ..
         case "vllm":
             return (*VLLM_METRICS, "--speculative-config", json.dumps(vllm_config(served, gamma))), {}
         case "sglang":
-            return _sglang(served, gamma), {}
+            return _with_own(_sglang(served, gamma), served.own, folder)
         case "llama_cpp":
-            return _llama_cpp(served, gamma), {}
+            return _with_own(_llama_cpp(served, gamma), served.own, folder)
         case _:
             path = folder / f"speculative-{gamma}.yaml"
             return ("--extra_llm_api_options", str(path)), {path: _tensorrt_llm(served, gamma)}
@@ -162,7 +168,7 @@ def vllm_config(served: Served, gamma: int) -> dict[str, Any]:
         found |= {"rejection_sample_method": "synthetic", "synthetic_acceptance_rates": served.rates(gamma)}
     if served.schedule:
         found["num_speculative_tokens_per_batch_size"] = [list(step) for step in served.schedule]
-    return found
+    return {**found, **served.own}
 
 
 def _sglang(served: Served, gamma: int) -> tuple[str, ...]:
@@ -174,6 +180,23 @@ def _sglang(served: Served, gamma: int) -> tuple[str, ...]:
     if served.method == "ngram":
         words += ["--speculative-ngram-max-bfs-breadth", "1"]
     return tuple(words)
+
+
+def _with_own(words: Sequence[str], own: Mapping[str, Any], folder: Path) -> tuple[tuple[str, ...], dict[Path, str]]:
+    """Options and their values, with those of one's own in the place of ours or at the end.
+
+    True is an option without a value, false leaves it out, a mapping is a JSON file.
+    """
+    told = dict(zip(words[::2], words[1::2], strict=True)) | {f"--{name.replace('_', '-')}": own[name] for name in own}
+    found: list[str] = []
+    files: dict[Path, str] = {}
+    for option, value in told.items():
+        if isinstance(value, Mapping):
+            path = folder / f"{option.removeprefix('--')}.json"
+            files[path], value = json.dumps(value) + "\n", str(path)
+        if value is not False:
+            found += [option] if value is True else [option, value if isinstance(value, str) else json.dumps(value)]
+    return tuple(found), files
 
 
 def _llama_cpp(served: Served, gamma: int) -> tuple[str, ...]:
@@ -188,12 +211,20 @@ def _llama_cpp(served: Served, gamma: int) -> tuple[str, ...]:
 
 
 def _tensorrt_llm(served: Served, gamma: int) -> str:
-    lines = ["speculative_config:", f"  decoding_type: {_TENSORRT_LLM[served.method]}", f"  max_draft_len: {gamma}"]
+    found: dict[str, Any] = {"decoding_type": _TENSORRT_LLM[served.method], "max_draft_len": gamma}
     if served.method == "ngram":
-        lines.append(f"  max_matching_ngram_size: {served.longest}")
+        found["max_matching_ngram_size"] = served.longest
     else:
-        lines.append(f"  speculative_model: {json.dumps(served.draft)}")
-    return "\n".join(lines) + "\n"
+        found["speculative_model"] = served.draft
+    lines = [f"  {name}: {_yaml(value)}" for name, value in {**found, **served.own}.items()]
+    return "\n".join(["speculative_config:", *lines]) + "\n"
+
+
+def _yaml(value: Any) -> str:
+    """As YAML takes it: a mapping of whole numbers keeps them as such, which JSON would make text of."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key}: {_yaml(one)}" for key, one in value.items()) + "}"
+    return str(value) if value in _TENSORRT_LLM.values() else json.dumps(value)
 
 
 _OPTIONS = {

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import pairwise
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from specgauge.bench.serving.events import LONGEST_TOLD, Chunks, json_of
 from specgauge.configs.errors import did_you_mean
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 Prompt = str | Sequence[int] | Sequence[Mapping[str, Any]]
 """Text or token ids, which are completed, or chat messages."""
+PromptForm = Literal["text", "ids", "chat"]
 
 CONNECT_S = 10.0
 KEEP_S = 2.0
@@ -42,8 +43,16 @@ AT_ONCE = 0.1
 """Of a usual gap: what follows sooner had waited."""
 USUAL = 0.75
 """The share of a stream's gaps that are no longer than a usual one."""
-_OPTIONS = ("timings_per_token", "min_tokens", "ignore_eos", "return_token_ids", "continuous_usage_stats", "usage")
+_WHOLE = {"top_k": -1, "min_p": 0.0}
+"""Of a distribution that is not cut: servers have other defaults, of their own (llama.cpp) or of the model's files."""
+_OPTIONS = (
+    *("timings_per_token", "min_tokens", "ignore_eos", "return_token_ids", "continuous_usage_stats", "usage"),
+    *_WHOLE,
+)
 """Fields that not every server takes, in the order in which they are left out where it refuses them together."""
+
+_TOKENIZED = (("prompt", "add_special_tokens"), ("content", "add_special"))
+"""What `/tokenize` calls the text, and whether tokens are put around it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,6 +126,13 @@ class Stream:
         return (self.chunk_s[-1] - self.chunk_s[0]) / after if after and len(self.chunk_s) > 1 else None
 
 
+def form_of(prompt: Prompt) -> PromptForm:
+    """What a prompt is sent as."""
+    if isinstance(prompt, str):
+        return "text"
+    return "chat" if prompt and not isinstance(prompt[0], int) else "ids"
+
+
 class OpenAIClient:
     """A client of one server and model.
 
@@ -154,6 +170,7 @@ class OpenAIClient:
         self.options: frozenset[str] | None = None
         """What the server takes beside the fields of every server, once it was probed."""
         self._tells_ids = False
+        self._tokenized: tuple[str, str] | None = None
         self._key_env, self._key = api_key_env, _key(api_key_env)
         headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
         self._is_same_origin = (self._metrics.scheme, self._metrics.netloc) == (base.scheme, base.netloc)
@@ -221,7 +238,7 @@ class OpenAIClient:
             ValueError: it cannot be reached, refuses the key, or does not answer as an OpenAI-compatible server does.
         """
         url = f"{self.base_url}/models"
-        answer = json_of(await self._get(url))
+        answer = json_of(await self._fetch(url))
         entries = answer.get("data") if isinstance(answer, dict) else None
         if not isinstance(entries, list):
             raise ValueError(f"{url}: expected the list of models of an OpenAI-compatible server, got another answer")
@@ -248,8 +265,25 @@ class OpenAIClient:
             ValueError: it cannot be reached, or refuses what was given as `metrics_url`.
         """
         none = MISSING if self._is_metrics_given else range(400, 600)
-        text = await self._get(self.metrics_url, has_key=self._is_same_origin, none=none)
+        text = await self._fetch(self.metrics_url, has_key=self._is_same_origin, none=none)
         return text if text is not None and "\0" not in text and not text.lstrip().startswith(("<", "{")) else None
+
+    async def tokenize(self, text: str, *, has_special: bool = False) -> tuple[int, ...] | None:
+        """The token ids of a text, with those that the tokenizer puts around it or without; None where no server of
+        `base_url` tells them at `/tokenize` (vLLM and SGLang take `prompt`, llama.cpp `content`).
+
+        Raises:
+            ValueError: it cannot be reached.
+        """
+        url = f"{self.base_url.removesuffix('/v1')}/tokenize"
+        for name, special in _TOKENIZED if self._tokenized is None else (self._tokenized,):
+            body = {name: text, special: has_special, **({"model": self.model} if self.model else {})}
+            answer = json_of(await self._fetch(url, body=body, none=range(300, 600)))
+            ids = answer.get("tokens") if isinstance(answer, dict) else None
+            if isinstance(ids, list) and ids and all(type(one) is int for one in ids):
+                self._tokenized = name, special
+                return tuple(ids)
+        return None
 
     async def probe(self, prompt: Prompt, *, max_new_tokens: int = 2) -> Stream:
         """Send one short request and learn which of the optional fields the server takes and answers.
@@ -322,7 +356,7 @@ class OpenAIClient:
         self, prompt: Prompt, max_new_tokens: int, temperature: float, extra: Mapping[str, Any]
     ) -> tuple[str, dict[str, Any]]:
         options = frozenset(_OPTIONS) if self.options is None else self.options
-        body: dict[str, Any] = {"max_tokens": max_new_tokens, "temperature": temperature, "stream": True}
+        body: dict[str, Any] = {"max_tokens": max_new_tokens, "temperature": temperature, "top_p": 1.0, "stream": True}
         if self.model is not None:
             body["model"] = self.model
         if "usage" in options:
@@ -332,15 +366,16 @@ class OpenAIClient:
         if "min_tokens" in options:
             body["min_tokens"] = max_new_tokens
         body.update({one: True for one in ("ignore_eos", "return_token_ids", "timings_per_token") if one in options})
-        is_chat = not isinstance(prompt, str) and bool(prompt) and not isinstance(prompt[0], int)
+        body.update({one: value for one, value in _WHOLE.items() if one in options})
+        is_chat = form_of(prompt) == "chat"
         body["messages" if is_chat else "prompt"] = prompt if isinstance(prompt, str) else [*prompt]
         return ("/chat/completions" if is_chat else "/completions"), {**body, **extra}
 
-    async def _get(self, url: str, *, has_key: bool = True, none: Collection[int] = ()) -> Any:
-        """The text at a URL; None at some statuses."""
+    async def _fetch(self, url: str, *, body: Any = None, has_key: bool = True, none: Collection[int] = ()) -> Any:
+        """The text at a URL, or what it answers to a body; None at some statuses."""
         try:
             async with asyncio.timeout(min(self.timeout_s, CONNECT_S * 3)):
-                async with self._answer("GET", url, has_key=has_key) as (response, _):
+                async with self._answer("POST" if body else "GET", url, body=body, has_key=has_key) as (response, _):
                     await response.aread()
         except self._errors as error:
             raise ValueError(f"{url}: {self._told(error)}") from None  # its request holds the key

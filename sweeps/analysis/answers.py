@@ -65,12 +65,16 @@ class Recommendations:
     warnings: tuple[Mapping[str, Any], ...]
     validation: tuple[Mapping[str, Any], ...] = ()
     """The rows of validation.csv that match, whatever their γ."""
+    policies: tuple[Mapping[str, Any], ...] = ()
+    """Its rows of policies: adaptive ones, an engine's own, and what was exported for it."""
     pairs: Mapping[str, PairConfig] = field(default_factory=dict)
     """Those of the run by name, where they are to be held against each other."""
     are_some: bool = False
     """Whether only some of the run's answers were asked for; warnings are always those of the whole run."""
     is_served: bool = False
     """Whether servers decoded, measured by `specgauge run`."""
+    break_even: tuple[Mapping[str, Any], ...] = ()
+    """Of servers, by setting and context: at which concurrencies speculation pays."""
 
     @property
     def summary(self) -> ValidationSummary | None:
@@ -138,6 +142,18 @@ class Recommendations:
             )
         if 1 in losing:
             yield "Under 1 at batch 1 the draft's prefill takes what speculation gains: only longer texts pay for it."
+
+    @property
+    def breaks_even(self) -> str:
+        """From which concurrency on speculation no longer pays on the servers; empty where nothing tells."""
+        known = [one for one in self.break_even if len(one["measured"]) > 1]
+        words = list(dict.fromkeys(map(_break_even_words, known)))
+        if len(words) == 1:
+            return words[0]
+        named = [
+            f"{one['pair']}, {one['sampling']}, context {one['context']}: {_break_even_words(one)}" for one in known
+        ]
+        return " ".join(dict.fromkeys(named))
 
     @property
     def known(self) -> list[Entry]:
@@ -248,6 +264,20 @@ class Recommendations:
         is_doubted = self.trust.level == "low" and not is_imported and not self.more_time
         doubt = "; how much it gains takes more prompts and a longer run to tell" if is_doubted else ""
         return f"speculate with γ = {', '.join(map(str, gammas))}{where}{doubt}"
+
+
+def _break_even_words(found: Mapping[str, Any]) -> str:
+    """Where speculation pays, of one setting and context."""
+    first, last = found["measured"][0], found["measured"][-1]
+    ranges, end = found["pays"], found["break_even_batch_size"]
+    if not ranges:
+        return f"Speculation pays at no concurrency from {first} to {last}."
+    if ranges == [[first, last]]:
+        return f"Speculation pays at every concurrency from {first} to {last}; break-even lies beyond."
+    shown = ", ".join(str(low) if low == high else f"{low} to {high}" for low, high in ranges)
+    beyond = f"; break-even at {end}" if end is not None else ""
+    is_between = end is not None and end not in found["measured"]
+    return f"Speculation pays at concurrency {shown}{beyond}{' (interpolated)' if is_between else ''}."
 
 
 def is_known(entry: Mapping[str, Any]) -> bool:

@@ -13,7 +13,7 @@ Row 0 of every replicate array is the estimate. R replicates, G gammas.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,7 +28,7 @@ from specgauge.model.checks import FloatArray, IntArray, finite_or_none
 from specgauge.model.costs import RoundCosts
 from specgauge.model.decision import SpeedupEstimate, costs_from_blocks, estimate_speedup
 from specgauge.model.settings import Provenance, Setting
-from specgauge.model.speedup import round_times_s
+from specgauge.model.speedup import round_times_s, speedups
 from specgauge.model.stats.bootstrap import (
     draw_blocks,
     draw_prompts,
@@ -140,6 +140,18 @@ def acceptance_by_group(config: Config, rounds: RecordedRounds, groups: Mapping[
 
 
 @dataclass(frozen=True, kw_only=True)
+class Measured:
+    """S of a cell as it was decoded, beside what is predicted of it."""
+
+    speedups: Mapping[int, FloatArray] = field(default_factory=dict)
+    """By γ, (1 + R,)."""
+    errors: Mapping[int, FloatArray] = field(default_factory=dict)
+    """By γ, (1 + R,): log S measured over S predicted, of the very blocks that the prediction is made of."""
+    drawn_together: bool = False
+    """Whether replicates vary with those of the prediction as they do in truth; errors always do."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class CellEstimate:
     """S(γ) of one cell under one setting, for the gammas whose round is known, with what it was computed from."""
 
@@ -168,7 +180,7 @@ def estimate_cell(
     *,
     max_itl_s: float | None = None,
     t_overhead_s: FloatArray | None = None,
-    measured: Mapping[int, FloatArray] | None = None,
+    measured: Measured | None = None,
     shared: SharedCosts | None = None,
 ) -> CellEstimate | None:
     """S(γ) with its uncertainty and the decision; None where no γ is known.
@@ -179,7 +191,7 @@ def estimate_cell(
         acceptance: at the cell's context; None where it is not known.
         max_itl_s: bounds T_round of what may win.
         t_overhead_s: (1 + R,) ε with its replicates; None where no decoder has measured it.
-        measured: S decoded end to end by γ, (1 + R,).
+        measured: S decoded end to end.
         shared: where the costs of cells that several settings have are kept.
     """
     if acceptance is None:
@@ -198,6 +210,11 @@ def estimate_cell(
         )
     if t_overhead_s is not None:
         costs = replace(costs, t_overhead_s=t_overhead_s[:, None])
+    measured = measured or Measured()
+    found = dict(measured.speedups)
+    if measured.errors:
+        columns = zip(gammas, speedups(costs, accepted, batch_size=batch_size).T, strict=True)
+        found = {gamma: own * np.exp(measured.errors[gamma]) for gamma, own in columns if gamma in measured.errors}
     return CellEstimate(
         costs=costs,
         t_round_s=round_times_s(costs, accepted, batch_size=batch_size)[0],
@@ -207,7 +224,8 @@ def estimate_cell(
             batch_size=batch_size,
             confidence=config.precision.confidence,
             max_itl_s=max_itl_s,
-            measured=measured,
+            measured=found,
+            drawn_together=measured.drawn_together or bool(measured.errors),
         ),
     )
 
@@ -229,15 +247,20 @@ def cell_costs(config: Config, cell: CellTimings, gammas: tuple[int, ...], share
 
 
 def _costs_apart(config: Config, cell: CellTimings, gammas: tuple[int, ...]) -> RoundCosts:
-    """Costs of arms that were timed apart, as the runs of a serving engine are: every arm by its own blocks."""
-    replicates = config.precision.replicates
+    """Costs of arms that were timed apart, as the runs of a serving engine are: every arm by its own blocks.
+
+    Servers whose blocks interleave share the pace of each, and so the draws.
+    """
+    replicates, seed = config.precision.replicates, (config.seed, int(cell.cell.id, 16))
+    most = max(len(arm.blocks) for arm in cell.arms.values())
 
     def drawn(name: str, stream: int) -> FloatArray:
         """(1 + R, marks) medians; NaN where the arm was not timed."""
         blocks = list(cell.arms[name].blocks.values()) if name in cell.arms else []
         if not blocks:
             return np.full((1 + replicates, 1), np.nan)
-        draws = draw_blocks(len(blocks), replicates, (config.seed, int(cell.cell.id, 16), stream))
+        is_shared = cell.is_interleaved and len(blocks) > 1
+        draws = draw_blocks(most if is_shared else len(blocks), replicates, seed if is_shared else (*seed, stream))
         values = median_replicates(blocks, draws, name)
         if len(blocks) == 1:
             values[1:] = values[0] * np.exp(ONE_RUN_SPREAD * draws.normals)

@@ -22,13 +22,15 @@ import numpy as np
 from specgauge.model.acceptance.acceptance import Acceptance
 from specgauge.model.checks import FloatArray, finite_or_none
 from specgauge.model.decision import OPTIMISTIC
-from specgauge.model.settings import Provenance
+from specgauge.model.schedule import break_even_batch_size, paying_ranges
+from specgauge.model.settings import Provenance, Setting
 from specgauge.sweeps.analysis.adaptive import policy_rows
 from specgauge.sweeps.analysis.answers import Recommendations, is_conflict
-from specgauge.sweeps.analysis.cell_estimate import CellEstimate, SharedCosts, estimate_cell
+from specgauge.sweeps.analysis.cell_estimate import CellEstimate, Measured, SharedCosts, estimate_cell
 from specgauge.sweeps.analysis.decoded import DecodedCells
 from specgauge.sweeps.analysis.imported_warnings import between_warnings, imported_warnings
 from specgauge.sweeps.analysis.left_out import ANEW, left_out_warnings, with_one_remedy
+from specgauge.sweeps.analysis.served import ServedCells
 from specgauge.sweeps.analysis.settings import (
     NOT_COUNTED,
     NOTHING_COUNTED,
@@ -49,9 +51,10 @@ from specgauge.sweeps.analysis.warnings import (
     text_warnings,
     timing_warnings,
 )
+from specgauge.sweeps.exports.schedule import KnownPoint, best_speedups
 from specgauge.sweeps.plan import chains, plan_cells, planned_pairs
-from specgauge.sweeps.served.validation import served_validation
-from specgauge.sweeps.served.warnings import lost_warnings, served_warnings
+from specgauge.sweeps.served.validation import served_policies, served_validation
+from specgauge.sweeps.served.warnings import exported_warnings, live_warnings, lost_warnings, served_warnings
 from specgauge.sweeps.store.derived import stands, write_answers
 from specgauge.sweeps.store.outcomes import OUT_OF_TIME, PairOutcome, read_outcomes
 from specgauge.sweeps.store.rows import columns, plain, readable, write_csv
@@ -73,6 +76,7 @@ class AnalysedRun:
     decoded: DecodedCells
     outcomes: Mapping[str, PairOutcome]
     """What went wrong with a pair, where anything did."""
+    served: ServedCells
     shared: SharedCosts = field(default_factory=dict)
 
     @classmethod
@@ -90,7 +94,9 @@ class AnalysedRun:
             run = replace(run, config=run.config.model_copy(update={"seed": seed}))
         cells = timings_of(run, outcomes)
         decoded = DecodedCells.read(run, cells, settings)
-        return cls(run=run, cells=cells, settings=settings, decoded=decoded, outcomes=outcomes)
+        return cls(
+            run=run, cells=cells, settings=settings, decoded=decoded, outcomes=outcomes, served=ServedCells.read(run)
+        )
 
     def points(self) -> Iterator[tuple[RunSetting, CellTimings]]:
         """Every cell of every setting."""
@@ -102,13 +108,18 @@ class AnalysedRun:
         self, setting: RunSetting, cell: CellTimings, *, max_itl_s: float | None = None
     ) -> CellEstimate | None:
         """S(γ) of a cell from all evidence, with ε where something like it was decoded; None where no γ is known."""
+        acceptance = setting.acceptance_at(cell.cell.context)
+        if self.run.is_served:
+            measured = self.served.measured(setting, cell, acceptance)
+        else:
+            measured = Measured(speedups=self.decoded.measured_where_models_decide(setting, cell))
         return estimate_cell(
             self.run.config,
             cell,
-            setting.acceptance_at(cell.cell.context),
+            acceptance,
             max_itl_s=max_itl_s,
             t_overhead_s=self.decoded.overhead_s(setting, cell),
-            measured=self.decoded.measured_where_models_decide(setting, cell),
+            measured=measured,
             shared=self.shared,
         )
 
@@ -124,6 +135,8 @@ class Predictions:
     """The rows of validation.csv; empty where nothing was decoded."""
     policies: tuple[dict[str, Any], ...] = ()
     """Its rows of adaptive policies."""
+    break_even: tuple[dict[str, Any], ...] = ()
+    """Of servers, by setting and context: at which concurrencies speculation pays."""
 
 
 def predict_run(run: Run, parameters: Mapping[str, Mapping[str, int | None]] | None = None) -> Predictions:
@@ -152,6 +165,7 @@ def predict_run(run: Run, parameters: Mapping[str, Mapping[str, int | None]] | N
         predictions.warnings,
         trust=answers.trust.as_mapping(),
         parameters={name: dict(sizes) for name, sizes in (parameters or {}).items()},
+        **({"break_even": list(predictions.break_even)} if predictions.break_even else {}),
     )
     return predictions
 
@@ -170,6 +184,7 @@ def standing(run: Run) -> Predictions:
         warnings=run.warnings,
         validation=run.validation(),
         policies=tuple(plain(row) for row in run.rows(ValidationRow) if row.gamma is None),
+        break_even=run.break_even,
     )
 
 
@@ -180,6 +195,7 @@ def predict(run: Run) -> Predictions:
     rows: list[dict[str, Any]] = []
     recommendations: list[dict[str, Any]] = []
     predicted: dict[tuple[DecodedKey, int], float] = {}
+    known: dict[tuple[Setting, int], dict[int, KnownPoint]] = {}
     for setting, cell in analysed.points():
         recorded = setting.rounds_at(cell.cell.context)
         interval = None if recorded is None else recorded.interval(config.precision.confidence)
@@ -190,12 +206,18 @@ def predict(run: Run) -> Predictions:
             key, found = setting.decoded_key(cell.cell), estimate.speedup
             pairs = zip(found.gammas.tolist(), found.predicted.tolist(), strict=True)
             predicted |= {(key, gamma): value for gamma, value in pairs}
+            acceptance = setting.acceptance_at(cell.cell.context)
+            if run.is_served and acceptance is not None:
+                known.setdefault((setting.key, cell.cell.context), {})[cell.cell.batch_size] = KnownPoint(
+                    costs=estimate.costs, acceptance=acceptance.only(estimate.costs.gammas), estimate=found
+                )
     validation = (*analysed.decoded.rows(predicted), *served_validation(analysed.run, analysed.settings, predicted))
-    policies = tuple(policy_rows(run, analysed.decoded))
+    policies = (*policy_rows(run, analysed.decoded), *served_policies(analysed.run, analysed.settings))
     found_warnings = [
         *_run_warnings(analysed, recommendations, validation),
         *text_warnings([*validation, *policies]),
         *policy_warnings(read_tuned(run.path).values()),
+        *exported_warnings(policies, validation),
     ]
     impossible: list[str] = []
 
@@ -211,8 +233,22 @@ def predict(run: Run) -> Predictions:
         warnings=tuple(asdict(warning) for warning in found_warnings),
         validation=possible(ValidationRow, validation),
         policies=possible(ValidationRow, policies),
+        break_even=tuple(_break_even(setting, context, points) for (setting, context), points in known.items()),
     )
     return replace(made, warnings=(*made.warnings, *map(asdict, impossible_figures(impossible))))
+
+
+def _break_even(setting: Setting, context: int, points: Mapping[int, KnownPoint]) -> dict[str, Any]:
+    """Where speculation pays by the largest S, costs interpolated between the batch sizes measured."""
+    best = best_speedups(points)
+    sizes, values = list(best), list(best.values())
+    return {
+        **asdict(setting),
+        "context": context,
+        "measured": sorted(points),
+        "pays": [list(ends) for ends in paying_ranges(sizes, values)],
+        "break_even_batch_size": break_even_batch_size(sizes, values),
+    }
 
 
 def recommended_gammas(run: Run, pair: str) -> dict[DecodedKey, int | None]:
@@ -377,6 +413,7 @@ def _measured_warnings(analysed: AnalysedRun, validation: Sequence[Mapping[str, 
         else:
             if analysed.run.is_served:
                 yield from served_warnings(pair.name, served)
+                yield from live_warnings(pair.name, served, confidence=config.precision.confidence)
             for row in timing_warnings(config, pair.name, own, analysed.decoded.disturbances(pair.name)):
                 is_told = row.code == "skipped" and analysed.run.is_served  # as a batch size that was not reached
                 if (has_time or row.code != UNMEASURED) and not is_told:  # what there was no time for is told once

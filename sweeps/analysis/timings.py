@@ -154,6 +154,11 @@ class CellTimings:
         return any(self.is_whole(gamma) for gamma in self.gammas)
 
     @property
+    def is_interleaved(self) -> bool:
+        """Whether servers decoded it whose arms were timed in the same blocks."""
+        return self.is_served and not any(arm.is_apart for arm in self.arms.values())
+
+    @property
     def is_apart(self) -> bool:
         """Whether an engine's rounds were timed, which has no catch-up step of its own to show."""
         return self.is_served or any(arm.is_apart for arm in self.arms.values())

@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+AS_FAST = 0.01
+Outcome = Literal["won", "lost", "undecided", "the same"]
 OTHER_CONTEXTS, SAME_CONTEXT = "other contexts", "same context"
 
 
@@ -288,6 +290,18 @@ def summarise(rows: Iterable[Mapping[str, Any]]) -> ValidationSummary | None:
         whole_low=min(whole, default=None),
         whole_high=max(whole, default=None),
     )
+
+
+def outcome(low: float | None, high: float | None) -> Outcome:
+    """How something stands to what it was run beside, by the interval of how many times as fast it is.
+
+    It is the same where the whole interval lies within 1 % of 1.
+    """
+    if low is None or high is None:
+        return "undecided"
+    if low >= 1.0 - AS_FAST and high <= 1.0 + AS_FAST:
+        return "the same"
+    return "won" if low > 1.0 else "lost" if high < 1.0 else "undecided"
 
 
 def cell_of(entry: Mapping[str, Any]) -> SettingPoint:

@@ -2,7 +2,7 @@
 
 The measuring process is the local worker (`specgauge.sweeps.run.worker`), spawned by the task: no thread of Ray runs
 beside what is timed, and a death costs what it costs at home. Whatever it finishes travels to the keeper within
-`MEANWHILE_S`; the task tells nobody that it is done before all of it is kept.
+`WATCH_S`; the task tells nobody that it is done before all of it is kept.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def measure(
                     say=lambda line: ask["say"](f"{machine}: {line}"),
                     deadline=Deadline(order.seconds),
                     part=job.part_with(prompts),
-                    meanwhile=send,
+                    watch=send,
                 )
             except ValueError as error:
                 return ValueError(f"{machine}: {str(error).replace(name, 'this run')}")

@@ -24,7 +24,7 @@ from specgauge.model.acceptance.acceptance import Acceptance
 from specgauge.model.checks import FloatArray
 from specgauge.model.costs import RoundCosts
 from specgauge.model.decision import Decision, SpeedupEstimate, Verdict, summarise
-from specgauge.model.schedule import equal_ranges
+from specgauge.model.schedule import equal_ranges, sizes_between
 from specgauge.model.settings import Provenance
 from specgauge.model.speedup import speedups
 
@@ -95,6 +95,23 @@ def decided_schedule(
     return answer_ranges(answers)
 
 
+def best_speedups(points: Mapping[int, KnownPoint]) -> dict[int, float]:
+    """The largest S from all evidence at batch sizes from the smallest to the largest of `points`, rising.
+
+    Between two measured ones it is that of the γ which both know, their costs interpolated; none where they share no γ.
+    """
+    sizes = sorted(points)
+    found = {size: float(points[size].estimate.speedup.max()) for size in sizes}
+    for low, high in pairwise(sizes):
+        shared = np.intersect1d(points[low].estimate.gammas, points[high].estimate.gammas).tolist()
+        if not shared:
+            continue
+        first, second = (_End.of(points[size], size, shared) for size in (low, high))
+        for size in sizes_between(low, high)[1:-1].tolist():
+            found[size] = float(_estimate_between(first, second, size, (size - low) / (high - low)).max())
+    return dict(sorted(found.items()))
+
+
 def check_undecided(undecided: Undecided, gammas: Collection[int], known: str = "measured") -> None:
     """Raise ValueError where a γ for undecided batch sizes is none of those known, whether or not it is needed."""
     if isinstance(undecided, int) and undecided not in gammas:
@@ -155,12 +172,8 @@ def _interpolation(
 
     def between(size: int) -> SpeedupEstimate:
         share = (size - low) / (high - low)
-        costs = interpolated(ends[0].costs, ends[1].costs, share)
-        predicted = speedups(costs, ends[0].acceptance, batch_size=size)
-        moved, drawn = (
-            getattr(ends[0], name) ** (1 - share) * getattr(ends[1], name) ** share for name in ("moved", "drawn")
-        )
-        estimate = predicted * moved
+        estimate = _estimate_between(first, second, size, share)
+        drawn = ends[0].drawn ** (1 - share) * ends[1].drawn ** share
         return summarise(np.concatenate([estimate[None], estimate * drawn]), gammas, confidence=confidence)
 
     return between
@@ -189,6 +202,13 @@ class _End:
             moved=estimate / speedups(costs, acceptance, batch_size=batch_size),
             drawn=replicates[np.argsort(replicates.max(axis=1), kind="stable")] / estimate,
         )
+
+
+def _estimate_between(first: _End, second: _End, size: int, share: float) -> FloatArray:
+    """(G,) S from all evidence at a batch size between two measured ones."""
+    costs = interpolated(first.costs, second.costs, share)
+    moved = first.moved ** (1 - share) * second.moved**share
+    return np.asarray(speedups(costs, first.acceptance, batch_size=size) * moved, dtype=np.float64)
 
 
 def interpolated(first: RoundCosts, second: RoundCosts, share: float) -> RoundCosts:

@@ -39,6 +39,7 @@ from specgauge.sweeps.store.writer import Before, OpenRun, has_results
 if TYPE_CHECKING:
     from specgauge.bench.notes import Note
     from specgauge.configs.schema import Config
+    from specgauge.sweeps.run.pair_process import PairProcess
 
 T = TypeVar("T")
 
@@ -50,12 +51,15 @@ def run(
     fresh: bool = False,
     report: Callable[[Path], Path] | None = None,
     apart: bool = False,
+    first: PairProcess | None = None,
+    meanwhile: Callable[[], object] | None = None,
 ) -> int:
     """Run `config` in the directory `out`; returns the exit code: 0 done, 1 something failed or nothing was measured, 2
     a pair cannot be run.
 
     `report` writes the report of a run directory and returns its path; `apart` measures every pair in a process of its
-    own, so that none takes the others along when it dies.
+    own, so that none takes the others along when it dies: the first pair in `first`, where it was started before, while
+    `meanwhile` is done here.
 
     Raises:
         ValueError: bad input that leaves nothing to predict from: the directory, the prompts, every pair. Where nothing
@@ -77,7 +81,8 @@ def run(
     prompts = read_prompts(config.workload, notes.append, seed=config.seed)
     before = Before.of(out)
     is_remote = config.executor.kind == "ray"
-    outcomes = _measure_apart(config, out, fresh, deadline, notes) if apart and not is_remote else None
+    is_apart = apart and not is_remote
+    outcomes = _measure_apart(config, out, fresh, deadline, notes, first, meanwhile) if is_apart else None
     with progress_to(sys.stderr) as shown:
         if is_remote:
             found = measure_on_ray(
@@ -167,7 +172,13 @@ def _with_notes(outcome: PairOutcome, notes: Sequence[Note]) -> PairOutcome:
 
 
 def _measure_apart(
-    config: Config, out: Path, fresh: bool, deadline: Deadline, notes: Sequence[Note]
+    config: Config,
+    out: Path,
+    fresh: bool,
+    deadline: Deadline,
+    notes: Sequence[Note],
+    first: PairProcess | None,
+    meanwhile: Callable[[], object] | None,
 ) -> dict[str, PairOutcome]:
     """Measure every pair in a process of its own, one after the other; what is known of them is kept at once."""
     for package in ("httpx",) if config.is_served else ("torch", "transformers"):
@@ -182,7 +193,8 @@ def _measure_apart(
         if outcomes and deadline.is_spent:
             found = PairOutcome(left_out=[ALL_MISSING])
         else:
-            found = measure_apart(out, config, pair.name, say=say, deadline=own)
+            todo = None if outcomes else meanwhile
+            found = measure_apart(out, config, pair.name, say=say, deadline=own, first=first, meanwhile=todo)
         outcomes[pair.name] = _with_notes(found, notes)
         keep_outcomes(out, {name: outcomes.get(name, PairOutcome(left_out=[ALL_MISSING])) for name in names})
     return outcomes

@@ -2,30 +2,19 @@
 
     outcome = measure_apart(run_path, config, "embedded", say=print)
 
-The worker is spawned: it imports everything anew, but neither runs the caller's script again nor takes modules from the
-folder of that script or the one the user stands in. It is the one writer of the run directory, and sends its outcome
-back through a pipe. The mark it leaves (`store.checkpoint`) survives SIGKILL and says where it died: a cell's timing is
-recorded as `killed`, other checkpoints are given that reason, and the next worker skips it and measures the rest.
-Anywhere else, as while it loads, its death ends the pair. The next run tries once more what was killed.
-
-A worker whose parent dies, however it dies, ends as on Ctrl-C: its end of the pipe is closed.
+The worker (`pair_process`) is the one writer of the run directory, and sends its outcome back through a pipe. The mark
+it leaves (`store.checkpoint`) survives SIGKILL and says where it died: a cell's timing is recorded as `killed`, other
+checkpoints are given that reason, and the next worker skips it and measures the rest. Anywhere else, as while it loads,
+its death ends the pair. The next run tries once more what was killed.
 """
 
 from __future__ import annotations
 
-import gc
-import multiprocessing
-import os
 import signal
 import sys
-import threading
-import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from importlib.machinery import ModuleSpec
-from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,6 +24,7 @@ from specgauge.model.arms import arm_names
 from specgauge.sweeps.plan import Cell, plan_cells
 from specgauge.sweeps.run.budget import Deadline
 from specgauge.sweeps.run.pair import environment_of, measure_pair
+from specgauge.sweeps.run.pair_process import PairProcess
 from specgauge.sweeps.run.progress import progress_to
 from specgauge.sweeps.run.session import WHOLE, Part, Session
 from specgauge.sweeps.store.checkpoint import Kind, Label, clear_checkpoint, read_checkpoint
@@ -46,14 +36,6 @@ from specgauge.sweeps.store.writer import OpenRun
 if TYPE_CHECKING:
     from specgauge.configs.schema import Config
 
-GRACE_S = 5.0
-"""Time for a worker to end by itself after a Ctrl-C that it may have had too, before it is told to."""
-MEANWHILE_S = 0.2
-INSIST_S = 5.0
-"""An interruption may be lost in a library that swallows every exception; then it comes again."""
-STOP = getattr(signal, "SIGUSR1", signal.SIGINT)
-"""What interrupts a worker that is to end; a run that a script starts in the background is born deaf to SIGINT."""
-
 
 def measure_apart(
     run: Path,
@@ -62,13 +44,16 @@ def measure_apart(
     *,
     say: Callable[[str], None],
     deadline: Deadline | None = None,
+    first: PairProcess | None = None,
+    meanwhile: Callable[[], object] | None = None,
     part: Part = WHOLE,
-    meanwhile: Callable[[], None] | None = None,
+    watch: Callable[[], object] | None = None,
 ) -> PairOutcome:
     """Measure one pair of the run directory `run`, which nobody else may have open; begin nothing after `deadline`.
 
-    part: what of the pair is measured.
-    meanwhile: called every `MEANWHILE_S` as long as the worker measures; what it raises ends the worker.
+    first: a worker that was started already and is used where it is still free. meanwhile: what is done here while the
+    first one loads. part: what of the pair is measured. watch: called several times a second as long as a worker
+    measures; what it raises ends the worker.
 
     Raises:
         ValueError: the directory cannot be used: another machine's run, or another process writes it.
@@ -82,8 +67,10 @@ def measure_apart(
     try:
         while True:
             clear_checkpoint(run)
-            code, sent = _start(
-                run, pair, list(skipped), None if deadline is None else deadline.left_s, part, meanwhile
+            seconds = None if deadline is None else deadline.left_s
+            process = first if first is not None and first.is_free else PairProcess(is_served=config.is_served)
+            code, sent = process.measure(
+                run, pair, list(skipped), seconds, None if skipped else meanwhile, part=part, watch=watch
             )
             if code in (INTERRUPTED, -signal.SIGINT):
                 raise KeyboardInterrupt
@@ -120,113 +107,11 @@ def _with_reasons(outcome: PairOutcome, reasons: Mapping[Label, str]) -> PairOut
     )
 
 
-def _start(
-    run: Path,
-    pair: str,
-    skipped: Sequence[Label],
-    seconds: float | None,
-    part: Part = WHOLE,
-    meanwhile: Callable[[], None] | None = None,
-) -> tuple[int, PairOutcome | Exception | None]:
-    """(exit code, what it sent before it ended) of a new worker; what it prints goes to this process's stderr."""
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    with ours, _stderr() as shown:
-        worker = context.Process(target=work_apart, args=(theirs, shown, run, pair, skipped, seconds, part))
-        with theirs, _apart_from_the_caller():
-            worker.start()
-        sent = None
-        try:
-            while not wait([ours, worker.sentinel], None if meanwhile is None else MEANWHILE_S):
-                assert meanwhile is not None
-                meanwhile()
-            with suppress(EOFError, ConnectionError):
-                sent = ours.recv() if ours.poll() else None
-            worker.join()
-        except KeyboardInterrupt:
-            if meanwhile is None:  # else it has had no Ctrl-C of its own
-                worker.join(GRACE_S)
-            raise
-        finally:
-            ours.close()  # a worker that still runs takes this for the end
-            worker.join()
-        assert worker.exitcode is not None
-        return worker.exitcode, sent
-
-
-@contextmanager
-def _apart_from_the_caller() -> Iterator[None]:
-    """A process spawned inside neither imports the caller's `__main__` nor has its folder, or the user's, on its path.
-
-    `multiprocessing` prepares the child by `__main__.__spec__` and `sys.path` of this moment; a `__main__` that names
-    itself is not imported again.
-    """
-    main, path, safe = sys.modules["__main__"], list(sys.path), os.environ.get("PYTHONSAFEPATH")
-    spec, file = main.__spec__, getattr(main, "__file__", None)
-    left_out = {Path.cwd(), Path(file).resolve().parent if file else Path.cwd()}
-    asked = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
-    package = str(Path(__file__).parents[3])  # the folder of specgauge: this file's name goes through its links
-    main.__spec__ = ModuleSpec("__main__", None)
-    sys.path[:] = [*asked, *(entry for entry in path if Path(entry).resolve() not in left_out), package]
-    os.environ["PYTHONSAFEPATH"] = "1"
-    try:
-        yield
-    finally:
-        main.__spec__, sys.path[:] = spec, path
-        if safe is None:
-            del os.environ["PYTHONSAFEPATH"]
-        else:
-            os.environ["PYTHONSAFEPATH"] = safe
-
-
-def _stderr() -> Connection:
-    """This process's stderr, in a form that a spawned process inherits; nowhere where it has none."""
-    try:
-        descriptor = os.dup(sys.stderr.fileno())
-    except (AttributeError, OSError):
-        descriptor = os.open(os.devnull, os.O_WRONLY)
-    return Connection(descriptor, readable=False)
-
-
-def work_apart(
-    pipe: Connection,
-    shown: Connection,
-    run: Path,
-    pair: str,
-    skipped: Sequence[Label],
-    seconds: float | None,
-    part: Part = WHOLE,
-) -> None:
-    """What a worker does: measure the pair and send its outcome, or the error that ends the run."""
-    for descriptor in (1, 2):
-        os.dup2(shown.fileno(), descriptor)
-    end_with_parent(pipe)
-    try:
-        if not load_config(run / CONFIG).is_served:
-            import_bench()
-        pipe.send(work(run, pair, skipped, Deadline(seconds), part))
-    except KeyboardInterrupt:
-        sys.exit(INTERRUPTED)
-
-
-def import_bench() -> None:
-    """Import what measures, the collector at rest: it would search the modules again and again, then and later."""
-    gc.disable()
-    try:
-        with suppress(ImportError):  # told by whatever needs it
-            import specgauge.bench.end_to_end.end_to_end
-            import specgauge.bench.models.pair
-            import specgauge.bench.timing.cell_timer  # noqa: F401
-    finally:
-        gc.freeze()
-        gc.enable()
-
-
 def work(
     run: Path,
     pair_name: str,
     skipped: Sequence[Label] = (),
-    deadline: Deadline | None = None,
+    seconds: float | None = None,
     part: Part = WHOLE,
 ) -> PairOutcome | Exception:
     """Measure one pair of a run; what ends the run is returned as `measure_apart` raises it, but for interruptions."""
@@ -242,7 +127,7 @@ def work(
             prompts = part.prompts if part.prompts is not None else read_prompts(config.workload, seed=config.seed)
             with progress_to(sys.stderr) as progress:
                 return measure_pair(
-                    Session(opened, pair, prompts, progress, skipped=skipped, deadline=deadline, part=part)
+                    Session(opened, pair, prompts, progress, skipped=skipped, deadline=Deadline(seconds), part=part)
                 )
     except ValueError as error:
         return ValueError(str(error))
@@ -267,22 +152,6 @@ def of_the_machine(error: OSError | MemoryError | ModuleNotFoundError) -> Except
             return MemoryError(str(error))
         case ModuleNotFoundError():
             return ModuleNotFoundError(str(error), name=error.name)
-
-
-def end_with_parent(pipe: Connection) -> None:
-    """Interrupt this process once the other end of the pipe is closed: its parent is gone, or wants it to end."""
-    main_thread = threading.main_thread().ident
-    assert main_thread is not None
-    signal.signal(STOP, signal.default_int_handler)
-
-    def listen() -> None:
-        with suppress(EOFError, OSError):
-            pipe.recv()
-        while True:
-            signal.pthread_kill(main_thread, STOP)
-            time.sleep(INSIST_S)
-
-    threading.Thread(target=listen, daemon=True).start()
 
 
 def _death(code: int) -> str:

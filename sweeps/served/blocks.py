@@ -1,6 +1,7 @@
 """A block of load as the run keeps it: the row of served.jsonl, its counts, and T_round for the journal.
 
-    T_round     time between chunks where these are rounds, else time per token · Ω of the server's counters
+    T_round     mean time of the engine's own steps of all streams where it logs them (a live vLLM), else time between
+                chunks where these are rounds, else time per token · Ω of the server's counters
     counts      rounds and tokens of each request where the server tells every step, else of the block: by its counters,
                 else by the chunks of its streams. Tokens that a length limit cuts off the last round count where the
                 server tells them: a long text has hardly any
@@ -11,18 +12,21 @@ once, or where the client had no time left.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from specgauge.bench.serving.block_notes import notes_of
+from specgauge.bench.serving.block_notes import graph_notes, notes_of
 from specgauge.bench.serving.closed_loop import LoadBlock
 from specgauge.bench.serving.counters import EngineCounts, request_counts
+from specgauge.bench.serving.live_steps import LiveRounds
+from specgauge.bench.serving.streams import Stream
 from specgauge.sweeps.run.session import warning_of
 from specgauge.sweeps.store.counts import CountsRow
-from specgauge.sweeps.store.rows import row_of
-from specgauge.sweeps.store.served import ServedRow
+from specgauge.sweeps.store.rows import readable, row_of
+from specgauge.sweeps.store.schema import WarningRow
+from specgauge.sweeps.store.served import RoundSource, ServedRow
 
 if TYPE_CHECKING:
     from specgauge.bench.notes import Note
@@ -44,52 +48,95 @@ class ServedBlock:
     """`ok`, `skipped` where the server cannot hold that many streams, `failed`."""
 
     @property
-    def t_round_s(self) -> float | None:
-        """T_round(B, γ), T_decode(B) at γ = 0; None where it is not known or does not count."""
-        return self.row.t_round_s if self.status == "ok" else None
+    def sample_s(self) -> float | None:
+        """T_round(B, γ), T_decode(B) at γ = 0; under a policy the time of a token, as its rounds differ.
+
+        None where it is not known or does not count.
+        """
+        seconds = self.row.t_round_s if self.row.policy is None else self.row.token_s or self.row.tpot_s
+        return seconds if self.status == "ok" else None
 
 
-def served_block(block: LoadBlock, place: ServedRow) -> ServedBlock:
-    """What a block gave; place: a row that says what it is of, and no more."""
+def served_block(block: LoadBlock, place: ServedRow, steps: LiveRounds | None = None) -> ServedBlock:
+    """What a block gave; place: a row that says what it is of, and no more; steps: rounds that its engine logged."""
     gamma, counts = place.gamma, block.counts
-    by_request = list(_of_requests(block, gamma))
-    omega = None if counts is None or not gamma else counts.tokens_per_round
+    told = list(_of_requests(block, gamma or 0))
+    by_request = [counts for _, counts in told]
+    omega = None if counts is None or gamma == 0 else counts.tokens_per_round
     t_round_s, tpot_s = block.t_round_s, _token_s(block)
     is_by_tokens = t_round_s is None and tpot_s is not None and (omega is not None or gamma == 0)
     if is_by_tokens and tpot_s is not None:
         t_round_s = tpot_s * (omega or 1.0)
-    status, reason = _judged(block, t_round_s)
+    by_client_s = t_round_s
+    source: RoundSource = "tokens" if is_by_tokens else "chunks"
+    if steps is not None:
+        t_round_s, source = steps.mean_s, "steps"
+    status, reason = _judged(block, t_round_s if place.policy is None else tpot_s)
     tokens = [stream.tokens for stream in block.done]
     lengths = [stream.prompt_tokens for stream in block.done if stream.prompt_tokens is not None]
     rounds = sum(one.rounds for one in by_request)
-    row = replace(
-        place,
-        seconds=block.ended_s - block.started_s,
-        requests=len(block.streams),
-        failed=len(block.failed),
-        tokens=None if None in tokens else sum(one or 0 for one in tokens),
-        prompt_tokens=sum(lengths) / len(lengths) if lengths else None,
-        t_round_s=t_round_s,
-        t_round_from=None if t_round_s is None else ("tokens" if is_by_tokens else "chunks"),
-        tokens_per_s=block.tokens_per_s or None,
-        ttft_s=block.ttft_s,
-        tpot_s=tpot_s or None,
-        tokens_per_round_chunks=block.tokens_per_round if gamma else None,
-        tokens_per_round_counters=omega,
-        tokens_per_round_requests=sum(one.tokens for one in by_request) / rounds if rounds else None,
-        client_share=block.client_share,
-        running=block.running,
-        waiting=block.waiting,
-        preemptions=None if counts is None else counts.preemptions,
-        reason=reason,
-        notes=tuple(map(warning_of, _notes(block, reason))),
+    figures, impossible = readable(
+        ServedRow,
+        vars(place)
+        | {
+            "seconds": block.ended_s - block.started_s,
+            "requests": len(block.streams),
+            "failed": len(block.failed),
+            "tokens": None if None in tokens else sum(one or 0 for one in tokens),
+            "prompts": block.form,
+            "prompt_tokens": sum(lengths) / len(lengths) if lengths else None,
+            "t_round_s": t_round_s,
+            "t_round_from": None if t_round_s is None else source,
+            "t_round_client_s": None if steps is None else by_client_s,
+            "tokens_per_s": block.tokens_per_s or None,
+            "ttft_s": block.ttft_s,
+            "tpot_s": tpot_s or None,
+            "token_s": block.token_s,
+            "tokens_per_round_chunks": block.tokens_per_round if gamma != 0 else None,
+            "tokens_per_round_counters": omega,
+            "tokens_per_round_requests": sum(_sent(*one) for one in told) / rounds if rounds else None,
+            "rounds": None if counts is None else counts.rounds,
+            "drafts_per_round": _drafts_per_round(counts) if gamma != 0 else None,
+            "client_share": block.client_share,
+            "running": block.running,
+            "waiting": block.waiting,
+            "preemptions": None if counts is None else counts.preemptions,
+            "reason": reason,
+        },
     )
-    keys = {name: getattr(place, name) for name in ("pair", "sampling", "gamma", "batch_size", "context")}
-    found = tuple(
-        row_of(CountsRow, {**keys, **unit}, f"{row.source}, {unit['source']}", "it is not kept")
-        for unit in (_units(block, by_request, gamma) if gamma and status == "ok" else ())
-    )
+    notes = (*map(warning_of, (*_notes(block, reason, place.arm_words), *graph_notes(steps))), *_impossible(impossible))
+    row = ServedRow(**(figures | {"notes": notes}))
+    found: tuple[CountsRow, ...] = ()
+    if status == "ok" and row.t_round_s is None and row.policy is None:
+        row, status = replace(row, reason="the time of a round came out as none can be"), "failed"
+    if gamma and status == "ok":
+        try:
+            found = tuple(_counts(place, unit) for unit in _units(block, by_request, gamma))
+        except ValueError as error:
+            row, status = replace(row, reason=str(error)), "failed"
     return ServedBlock(row=row, counts=found, status=status)
+
+
+def _drafts_per_round(counts: EngineCounts | None) -> float | None:
+    if counts is None or counts.drafted is None or not counts.rounds:
+        return None
+    return counts.drafted / counts.rounds
+
+
+def _counts(place: ServedRow, unit: Mapping[str, Any]) -> CountsRow:
+    """The counts of a request or of a whole block; ValueError where no chain of drafts can have them."""
+    keys = {name: getattr(place, name) for name in ("pair", "sampling", "gamma", "batch_size", "context")}
+    remedy = "a server that others use, or whose γ is another, counts so"
+    return row_of(CountsRow, {**keys, **unit}, f"{place.source}, {unit['source']}", remedy)
+
+
+def _impossible(names: Sequence[str]) -> Iterator[WarningRow]:
+    if names:
+        yield WarningRow(
+            code="impossible_figure",
+            message=f"figures came out as none can be and are left unknown: {', '.join(names)}",
+            remedy="report it as a bug with the run directory; the other figures do not follow from it",
+        )
 
 
 def _token_s(block: LoadBlock) -> float | None:
@@ -106,9 +153,11 @@ def _token_s(block: LoadBlock) -> float | None:
     return median(found) if found else None
 
 
-def _notes(block: LoadBlock, reason: str | None) -> Iterator[Note]:
+def _notes(block: LoadBlock, reason: str | None, arm: str) -> Iterator[Note]:
     """What is told of a block, but for a batch size that `_not_reached` sees reached."""
-    return (note for note in notes_of(block) if note.code != "concurrency_not_reached" or reason is not None)
+    for note in notes_of(block):
+        if note.code != "concurrency_not_reached" or reason is not None:
+            yield replace(note, message=note.message.replace("γ = unknown", arm, 1))
 
 
 def _judged(block: LoadBlock, t_round_s: float | None) -> tuple[str, str | None]:
@@ -139,17 +188,24 @@ def _not_reached(block: LoadBlock) -> str | None:
     return block.not_reached
 
 
-def _of_requests(block: LoadBlock, gamma: int) -> Iterator[EngineCounts]:
+def _sent(stream: Stream, counts: EngineCounts) -> int:
+    """Tokens of a request's rounds that its client got: without those past its length, which its steps have."""
+    return counts.tokens if stream.later_tokens is None else min(counts.tokens, stream.later_tokens)
+
+
+def _of_requests(block: LoadBlock, gamma: int) -> Iterator[tuple[Stream, EngineCounts]]:
     """Rounds of this γ and those that found nothing, of each request whose server tells every step."""
     for stream in block.done if gamma else ():
         try:
             found = request_counts(stream, is_by_round=block.is_by_round)
         except ValueError:  # the notes of the block tell what disagrees
             continue
-        if gamma in found and not set(found) - {0, gamma}:
-            own, plain = found[gamma], found.get(0)
-            extra = 0 if plain is None else plain.rounds
-            yield replace(own, rounds=own.rounds + extra, tokens=own.tokens + extra)
+        if found and not set(found) - {0, gamma}:
+            extra = found[0].rounds if 0 in found else 0
+            own = found.get(gamma) or EngineCounts(
+                engine="vllm", rounds=0, tokens=0, drafted=0, accepted=0, accepted_by_position=(0,) * gamma
+            )
+            yield stream, replace(own, rounds=own.rounds + extra, tokens=own.tokens + extra)
 
 
 def _units(block: LoadBlock, by_request: list[EngineCounts], gamma: int) -> Iterator[Mapping[str, Any]]:

@@ -6,10 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from specgauge.configs.engines import EXPORTED
 from specgauge.sweeps.plan import Cell, plan_cells
 from specgauge.sweeps.run.progress import duration_text
-from specgauge.sweeps.served.launching import BLOCKS_A_VISIT, Launch, LiveServer, launched_visits
+from specgauge.sweeps.served.launching import BLOCKS_A_VISIT, Launch, LiveServer, RequestServer, checked_gammas
 from specgauge.sweeps.served.load import requests_of
+from specgauge.sweeps.served.validating import BLOCKS
+from specgauge.sweeps.served.visits import PairServers
 from specgauge.sweeps.text_table import count, text_table
 
 if TYPE_CHECKING:
@@ -19,6 +22,8 @@ if TYPE_CHECKING:
 SHOWN_CELLS = 60
 PORT = 8000
 """Stands in commands for a port that is free."""
+SCHEDULE = "as exported"
+"""Stands in commands for what the run will export."""
 
 
 def describe_served(config: Config) -> str:
@@ -36,7 +41,7 @@ def describe_served(config: Config) -> str:
         f"{config.name}: {count(len(cells), 'cell')}",
         *(f"  {line}" for line in (*text_table(headings, rows).splitlines(), *more)),
         "",
-        f"arms of each cell: plain decoding, rounds of γ = {', '.join(map(str, config.grid.gamma))}",
+        f"arms of each cell: plain decoding, rounds of γ = {', '.join(map(str, config.grid.gamma))}{_own(config)}",
         f"  {precision.min_blocks} to {precision.max_blocks} blocks, until ±{precision.relative_ci:.3g} of the median "
         f"at {precision.confidence:g}",
         f"  a block is {_requests(config, cells)} of {config.workload.max_new_tokens} tokens",
@@ -49,40 +54,96 @@ def describe_served(config: Config) -> str:
     return "\n".join(lines[:-1])
 
 
+def _own(config: Config) -> str:
+    names = {one.name for pair in config.pairs for engine in pair.engines for one in engine.arms}
+    names |= {engine.arm for pair in config.pairs for engine in pair.engines if engine.arm is not None}
+    return f", policies of the engine's own ({', '.join(sorted(names))})" if names else ""
+
+
 def _requests(config: Config, cells: tuple[Cell, ...]) -> str:
     counts = sorted({requests_of(cell.batch_size, config.precision.block_samples) for cell in cells})
     return f"{counts[0]} to {counts[-1]} requests" if len(counts) > 1 else count(counts[0], "request")
 
 
 def _pair_lines(config: Config, pair: PairConfig, cells: list[Cell]) -> Iterator[str]:
-    engine, gammas = pair.engines[0], [0, *config.grid.gamma]
-    sizes = {cell.batch_size for cell in cells}
+    servers = PairServers(
+        pair=pair,
+        folder=Path("RUN") / "servers",
+        streams=max(cell.batch_size for cell in cells),
+        largest=max(config.grid.gamma),
+    )
+    gammas = [0, *config.grid.gamma]
     limit_s = config.precision.max_seconds
+    sizes = {cell.batch_size for cell in cells}
     blocks = "blocks" if limit_s is None else f"blocks for up to {duration_text(limit_s * len(sizes))}"
     yield f"pair {pair.name}: target {pair.target.label}, draft {pair.draft.label}"
-    if engine.launch is None:
-        for one in sorted(pair.engines, key=lambda one: one.gamma or 0):
+    launch = servers.launch
+    if launch is None:
+        for one in sorted(pair.engines, key=lambda one: (one.arm is not None, one.gamma or 0)):
             key = f", key in {one.api_key_env}" if one.api_key_env else ""
-            yield f"  γ = {one.gamma}: {one.base_url}{key}"
+            arm = f"γ = {one.gamma}" if one.arm is None else f"arm {one.arm}"
+            yield f"  {arm}: {one.base_url}{key}"
         missing = [gamma for gamma in gammas if gamma not in {one.gamma for one in pair.engines}]
         if missing:
             yield f"  no server of γ = {', '.join(map(str, missing))}: not measured"
         yield f"  time: {blocks}, after warming up"
+        yield from (f"  {line}" for line in _validation(config, servers, is_live=False))
         return
-    launch = Launch(engine=engine, folder=Path("RUN") / "servers" / pair.name, streams=max(sizes))
-    precision = config.precision
-    visits = list(launched_visits(launch, gammas, blocks=BLOCKS_A_VISIT, most=precision.max_blocks))
+    own = launch.engine.launch
+    assert own is not None
+    visits = list(servers.timing(gammas, blocks=BLOCKS_A_VISIT, most=config.precision.max_blocks))
     is_live = any(isinstance(one, LiveServer) for one in visits)
-    fewest = len(visits) if is_live else 2 * len(gammas)
-    yield from (f"  {line}" for line in _commands(launch, gammas, is_live))
+    fewest = len(visits) if is_live else 2 * (len(gammas) + len(servers.policies))
+    yield from (f"  {line}" for line in _commands(launch, gammas, is_live, checked_gammas(launch, gammas)))
+    for name, (under, most) in servers.launches().items():
+        yield f"  arm {name}: {under.command(most, PORT).line}"
+    which = "each arm, and back"
+    if any(isinstance(one, RequestServer) for one in visits):
+        which += f"; that of γ = {max(gammas)} for all where its build takes γ from a request"
     yield (
         f"  time: {blocks}, and {count(fewest, 'start')} of a server"
-        + ("" if is_live else " (each γ, and back), more where times are not known by then")
-        + f", with up to {duration_text(engine.launch.ready_seconds)} each to be ready"
+        + ("" if is_live else f" ({which}), more where times are not known by then")
+        + f", with up to {duration_text(own.ready_seconds)} each to be ready"
     )
+    yield from (f"  {line}" for line in _validation(config, servers, is_live=is_live))
 
 
-def _commands(launch: Launch, gammas: list[int], is_live: bool) -> Iterator[str]:
+def _validation(config: Config, servers: PairServers, *, is_live: bool) -> Iterator[str]:
+    """What is run to validate, and how long it may take."""
+    asked = config.validation
+    if asked is None:
+        return
+    is_recommended = asked.gamma == "recommended"
+    gammas = "the recommended γ and its neighbours" if is_recommended else f"γ = {', '.join(map(str, asked.gamma))}"
+    forced = "" if asked.acceptance is None else f", drafts accepted at the rate {_rates(asked.acceptance)}"
+    policies = servers.policies if not forced else ()
+    exported = "" if forced else f", {'what is exported' if servers.follows else 'the γ that is exported'}"
+    arms = f"plain decoding, {gammas}{exported}{''.join(f', arm {name}' for name in policies)}"
+    yield f"validation: {arms}{forced}: {count(BLOCKS * asked.repetitions, 'block')} each"
+    launch, most = servers.launch, min(3, len(config.grid.gamma)) if is_recommended else len(asked.gamma)
+    if launch is not None and forced:
+        gamma, with_rates = max(config.grid.gamma), servers.forced(launch, asked.acceptance)
+        line = with_rates.live_command(config.grid.gamma, PORT) if is_live else with_rates.command(gamma, PORT)
+        yield f"  γ = {gamma}: {line.line}"
+    elif launch is not None and servers.follows is not None:
+        adapts = {"speculative-adaptive": True} if launch.engine.kind == "sglang" else {}
+        for name, (under, largest) in servers.launches({EXPORTED: {**adapts, servers.follows: SCHEDULE}}).items():
+            if name == EXPORTED:
+                yield f"  exported: {under.command(largest, PORT).line}"
+    starts = 0
+    if launch is not None:
+        apart = len(policies) + bool(servers.follows and not forced)
+        plain = 0 if launch.is_plain_live else 1
+        starts = 1 + 2 * (apart + plain) if is_live else 2 * (1 + most + apart)
+    limit = "" if asked.max_seconds is None else f" for up to {duration_text(asked.max_seconds)}"
+    yield f"  time: blocks{limit}" + (f", and up to {count(starts, 'start')} of a server" if starts else "")
+
+
+def _rates(acceptance: float | tuple[float, ...]) -> str:
+    return f"{acceptance:g}" if isinstance(acceptance, float) else ", ".join(f"{one:g}" for one in acceptance)
+
+
+def _commands(launch: Launch, gammas: list[int], is_live: bool, checked: list[int]) -> Iterator[str]:
     """What is started, a line each."""
     apart = [gamma for gamma in gammas if not is_live or (gamma == 0 and not launch.is_plain_live)]
     for gamma in apart:
@@ -90,3 +151,4 @@ def _commands(launch: Launch, gammas: list[int], is_live: bool) -> Iterator[str]
     own = [gamma for gamma in gammas if gamma not in apart]
     if own and launch.served is not None:
         yield f"γ = {', '.join(map(str, own))} in turn: {launch.live_command(own, PORT).line}"
+        yield from (f"γ = {gamma} alone, to check it: {launch.command(gamma, PORT).line}" for gamma in checked)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from specgauge.bench.serving.counters import count
-from specgauge.bench.serving.streams import OpenAIClient, Stream
+from specgauge.bench.serving.streams import OpenAIClient, Stream, form_of
 from specgauge.sweeps.served.load import sampling_fields
-from specgauge.sweeps.served.servers import Connect, connect
+from specgauge.sweeps.served.servers import Connect, connect, run_to_end
 from specgauge.sweeps.served.texts import PromptTexts
 
 if TYPE_CHECKING:
@@ -29,7 +28,7 @@ def dry_run(config: Config, open_client: Connect = connect) -> str:
             "--dry-run: expected a pair with servers that run (engine.base_url), got none; `specgauge check` shows "
             "what would be started"
         )
-    return asyncio.run(_ask(config, engines, open_client))
+    return run_to_end(_ask(config, engines, open_client))
 
 
 async def _ask(config: Config, engines: list[tuple[str, EngineConfig]], open_client: Connect) -> str:
@@ -52,9 +51,10 @@ async def _one(config: Config, texts: PromptTexts, client: OpenAIClient) -> list
     await client.probe("1 2 3")
     context, sampling = config.grid.context[0], config.sampling[0]
     await texts.learn(client, context)
+    (one,) = texts.take(1, context)
     before = await client.metrics()
     stream = await client.stream(
-        texts.take(1, context)[0].prompt,
+        one.prompt,
         max_new_tokens=config.workload.max_new_tokens,
         temperature=sampling.temperature,
         extra=sampling_fields(sampling),
@@ -65,13 +65,14 @@ async def _one(config: Config, texts: PromptTexts, client: OpenAIClient) -> list
     counted = None if before is None or after is None else count(before, after, first_tokens=1)
     return [
         f"{client.base_url}: model {model}",
-        *_words(stream, config.workload.max_new_tokens),
+        *_words(stream, config.workload.max_new_tokens, form_of(one.prompt)),
         f"counters of {counted.engine}" if counted is not None else f"no counters at {client.metrics_url}",
     ]
 
 
-def _words(stream: Stream, wanted: int) -> Iterator[str]:
-    yield f"{stream.tokens} of {wanted} tokens after {stream.prompt_tokens} of the prompt"
+def _words(stream: Stream, wanted: int, form: str) -> Iterator[str]:
+    sent = {"ids": ", sent as ids"}.get(form, "")
+    yield f"{stream.tokens} of {wanted} tokens after {stream.prompt_tokens} of the prompt{sent}"
     yield f"in {len(stream.chunk_s)} chunks"
     if stream.ttft_s is not None:
         yield f"the first after {1e3 * stream.ttft_s:.3g} ms"

@@ -1,8 +1,10 @@
-"""Servers that are started for a visit and end with it: one for each γ, or one vLLM that takes every γ in turn.
+"""Servers that are started for a visit and end with it: one for each γ, or one that takes every γ in turn.
 
 StartedServer(launch, 2, blocks=range(3))            visits: 0, 1, 2, 4, then 4, 2, 1, 0: what drifts hits all alike
 LiveServer(launch, (1, 2, 4), blocks=range(6))       between two visits of a plain server: with a draft model vLLM's
-                                                     γ = 0 costs a step of the draft, which plain decoding has not
+                                                     γ = 0 costs a step of the draft, which plain decoding has not;
+                                                     then servers of two γ alone, which check it
+RequestServer(launch, (0, 1, 2, 4), …)               a llama.cpp whose build takes γ from each request
 """
 
 from __future__ import annotations
@@ -11,17 +13,22 @@ import asyncio
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
+from specgauge.bench.serving.closed_loop import LoadBlock
 from specgauge.bench.serving.live_gamma import LiveGamma, for_all
+from specgauge.bench.serving.live_steps import LiveRounds, rounds_in
 from specgauge.bench.serving.presets import METHODS, Command, Served, filled, preset
+from specgauge.bench.serving.request_gamma import gamma_fields, unheeded
 from specgauge.bench.serving.server import LaunchedServer, free_port
 from specgauge.bench.serving.streams import OpenAIClient
 from specgauge.configs.engines import NGRAM, EngineConfig
-from specgauge.sweeps.served.servers import Connect, ServedArm, Visit, connect
+from specgauge.sweeps.served.servers import ArmKey, Arms, Connect, ServedArm, Visit, connect
+from specgauge.sweeps.store.served import LIVE, Purpose
 
 BLOCKS_A_VISIT = 3
 """Blocks of a cell that a server takes before it is ended, at least."""
@@ -37,6 +44,10 @@ class Launch:
     streams: int
     """The most that it must hold at once."""
     open_client: Connect = connect
+    alpha: float | tuple[float, ...] | None = None
+    """How often drafts are accepted, whatever the models say; None is as they do."""
+    own: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of the engine's speculation, beside ours or in their place."""
 
     @property
     def served(self) -> Served | None:
@@ -54,8 +65,14 @@ class Launch:
             draft=engine.draft,
             method=engine.drafts_by,
             slots=self.streams,
+            alpha=self.alpha,
+            own=self.own,
             options=launch.options,
         )
+
+    def under(self, policy: str, own: Mapping[str, Any]) -> Launch:
+        """The engine under a policy of its own, whose files stand apart."""
+        return replace(self, own=own, folder=self.folder / policy)
 
     def command(self, gamma: int, port: int) -> Command:
         """What is started for a γ.
@@ -88,6 +105,12 @@ class Launch:
         return launch is not None and launch.live and self.engine.kind == "vllm" and self.served is not None
 
     @property
+    def is_by_request(self) -> bool:
+        """Whether one server may take every γ, each request its own, if its build does."""
+        launch = self.engine.launch
+        return launch is not None and launch.live and self.engine.kind == "llama_cpp"
+
+    @property
     def is_plain_live(self) -> bool:
         """Whether γ = 0 on that server is plain decoding: no model runs to draft."""
         return self.engine.drafts_by == NGRAM
@@ -111,8 +134,8 @@ class Launch:
 class _Started(Visit):
     """A server that is started on entering."""
 
-    def __init__(self, launch: Launch, gammas: Sequence[int], blocks: range) -> None:
-        super().__init__(gammas)
+    def __init__(self, launch: Launch, arms: Sequence[ArmKey], blocks: range) -> None:
+        super().__init__(arms)
         self.blocks = blocks
         self._launch, self._stack = launch, AsyncExitStack()
 
@@ -129,8 +152,8 @@ class _Started(Visit):
         await client.check_model()
         return client
 
-    def _lose(self, error: Exception) -> Mapping[int, ServedArm]:
-        self.lost = dict.fromkeys(self.gammas, str(error))
+    def _lose(self, error: Exception) -> Arms:
+        self.lost = dict.fromkeys(self.arms, str(error))
         return {}
 
     async def __aexit__(
@@ -141,17 +164,19 @@ class _Started(Visit):
 
 
 class StartedServer(_Started):
-    """The server of one γ."""
+    """The server of one γ, or of a policy whose rounds have up to γ drafts."""
 
-    def __init__(self, launch: Launch, gamma: int, blocks: range) -> None:
-        super().__init__(launch, [gamma], blocks)
+    def __init__(
+        self, launch: Launch, gamma: int, blocks: range, *, policy: str | None = None, purpose: Purpose = "timing"
+    ) -> None:
+        super().__init__(launch, [gamma if policy is None else policy], blocks)
+        self._gamma, self._policy, self.purpose = gamma, policy, purpose
 
-    async def __aenter__(self) -> Mapping[int, ServedArm]:
+    async def __aenter__(self) -> Arms:
         """The arm; none where the server did not start, which `lost` tells."""
-        (gamma,) = self.gammas
-        port = free_port()
+        gamma, policy, port = self._gamma, self._policy, free_port()
         try:
-            server = self._launch.server(self._launch.command(gamma, port), port, f"gamma-{gamma}")
+            server = self._launch.server(self._launch.command(gamma, port), port, policy or f"gamma-{gamma}")
             client = await self._start(server)
         except (ValueError, RuntimeError, OSError) as error:
             await self._stack.aclose()
@@ -159,16 +184,20 @@ class StartedServer(_Started):
         except BaseException:
             await self._stack.aclose()
             raise
-        return {gamma: ServedArm(gamma=gamma, client=client, ended=server.ended, start_s=server.start_s)}
+        arm = ServedArm(
+            gamma=gamma if policy is None else 0,
+            policy=policy,
+            client=client,
+            ended=server.ended,
+            start_s=server.start_s,
+        )
+        return {arm.key: arm}
 
 
 class LiveServer(_Started):
     """One vLLM that takes every γ in turn, between its steps."""
 
-    refused: str | None = None
-    """Why another server is needed for each γ."""
-
-    async def __aenter__(self) -> Mapping[int, ServedArm]:
+    async def __aenter__(self) -> Arms:
         """The arms; none where the server did not start so, which `refused` tells."""
         launch, port = self._launch, free_port()
         own = launch.engine.launch
@@ -176,10 +205,10 @@ class LiveServer(_Started):
         assert own is not None
         live: LiveGamma | None = None
         try:
-            live = LiveGamma(launch.folder / "live")
+            live = LiveGamma(launch.folder / LIVE)
             largest = [gamma for gamma in self.gammas if gamma]
             made = live.command(launch.served, largest, port=port, base={**os.environ, **own.env}, command=own.command)
-            server = launch.server(made, port, "live")
+            server = launch.server(made, port, LIVE)
             client = await self._start(server)
             if live.engine is None:
                 raise RuntimeError("the server started, and its scheduler told nothing")
@@ -196,9 +225,10 @@ class LiveServer(_Started):
             gamma: ServedArm(
                 gamma=gamma,
                 client=client,
-                server="live",
+                server=LIVE,
                 select=partial(_select, live, gamma),
                 check=partial(_check, live, gamma),
+                steps=partial(_steps, live),
                 ended=server.ended,
                 start_s=server.start_s,
             )
@@ -206,8 +236,60 @@ class LiveServer(_Started):
         }
 
 
+class RequestServer(_Started):
+    """One server of the largest γ whose requests have each their own, where its build takes that from them.
+
+    Where it does not, which `refused` tells, it is a server of the largest γ alone, for the blocks that those have.
+    """
+
+    def __init__(self, launch: Launch, gammas: Sequence[int], blocks: range, *, otherwise: range) -> None:
+        super().__init__(launch, gammas, blocks)
+        self._otherwise = otherwise
+
+    async def __aenter__(self) -> Arms:
+        """The arms; none where the server did not start, which `lost` tells."""
+        gammas, port = self.gammas, free_port()
+        largest = max(gammas)
+        try:
+            server = self._launch.server(self._launch.command(largest, port), port, f"gamma-{largest}")
+            client = await self._start(server)
+            self.refused = await _refusal(client, gammas)
+        except (ValueError, RuntimeError, OSError) as error:
+            await self._stack.aclose()
+            self.refused, self.arms = str(error), (largest,)
+            return self._lose(error)
+        except BaseException:
+            await self._stack.aclose()
+            raise
+        if self.refused is not None:
+            self.arms, self.blocks = (largest,), self._otherwise
+        return {
+            gamma: ServedArm(
+                gamma=gamma,
+                client=client,
+                fields=gamma_fields(gamma) if self.refused is None else {},
+                ended=server.ended,
+                start_s=server.start_s,
+            )
+            for gamma in (gammas if self.refused is None else (largest,))
+        }
+
+
+async def _refusal(client: OpenAIClient, gammas: Sequence[int]) -> str | None:
+    try:
+        return await unheeded(client, gammas)
+    except ValueError as error:
+        return str(error)
+
+
 async def _select(live: LiveGamma, gamma: int) -> None:
     live.set(gamma)
+
+
+def _steps(live: LiveGamma, block: LoadBlock) -> LiveRounds | None:
+    """The rounds of a block; None where stages of the engine work on several steps at once."""
+    is_told = live.engine is not None and live.engine.pipeline == 1
+    return rounds_in(live.steps(), block) if is_told else None
 
 
 def _check(live: LiveGamma, gamma: int) -> str | None:
@@ -221,22 +303,59 @@ def _check(live: LiveGamma, gamma: int) -> str | None:
     return None
 
 
-def launched_visits(launch: Launch, gammas: Sequence[int], *, blocks: int, most: int) -> Iterator[Visit]:
-    """The visits of an engine that is started: by γ and back, `blocks` of each cell in one, up to `most` of them all.
+def checked_gammas(launch: Launch, gammas: Sequence[int]) -> list[int]:
+    """The γ of a live server that are checked by restart: the largest, which it was started with, and the middle."""
+    own = sorted(gamma for gamma in gammas if gamma)
+    is_checked = launch.is_live and launch.engine.launch is not None and launch.engine.launch.check_live
+    return sorted({own[(len(own) - 1) // 2], own[-1]}) if is_checked and own else []
 
-    A live vLLM is one visit, between two of a plain server; where it refuses, every γ has a server of its own. The
-    caller ends where everything is known.
+
+def launched_visits(
+    launch: Launch,
+    gammas: Sequence[int],
+    *,
+    blocks: int,
+    most: int,
+    checked: Sequence[int] = (),
+    policies: Mapping[str, tuple[Launch, int]] = {},
+) -> Iterator[Visit]:
+    """The visits of an engine that is started: by arm and back, `blocks` of each cell in one, up to `most` of them all.
+
+    A live vLLM is one visit, between two of a plain server, and followed by servers of the γ that are `checked`; a
+    llama.cpp that takes γ from its requests is one alone. Where they refuse, every γ has a server of its own, as every
+    policy has: its launch and the most drafts that it may take. The caller ends where everything is known.
     """
-    order = list(gammas)
+    order: list[ArmKey] = [*gammas, *policies]
+
+    def started(arm: ArmKey, first: int) -> Visit:
+        own = range(first, min(first + blocks, most))
+        if isinstance(arm, int):
+            return StartedServer(launch, arm, own)
+        under, gamma = policies[arm]
+        return StartedServer(under, gamma, own, policy=arm)
+
     if launch.is_live:
-        own = [gamma for gamma in order if gamma or launch.is_plain_live]
+        own = [gamma for gamma in gammas if gamma or launch.is_plain_live]
         live = LiveServer(launch, own, range(most))
-        apart = [gamma for gamma in order if gamma not in own]
-        yield from (StartedServer(launch, gamma, range(blocks)) for gamma in apart)
+        apart = [arm for arm in order if arm not in own]
+        yield from (started(arm, 0) for arm in apart)
         yield live
         if live.refused is None:
-            yield from (StartedServer(launch, gamma, range(blocks, min(2 * blocks, most))) for gamma in apart)
+            yield from (StartedServer(launch, gamma, range(blocks), purpose="restart") for gamma in checked)
+            yield from (started(arm, blocks) for arm in reversed(apart) if blocks < most)
             return
+    is_begun = False
+    if launch.is_by_request and any(gammas):
+        yield from (started(arm, 0) for arm in policies)
+        by_request = RequestServer(launch, gammas, range(most), otherwise=range(min(blocks, most)))
+        yield by_request
+        if by_request.refused is None:
+            yield from (started(arm, blocks) for arm in reversed(list(policies)) if blocks < most)
+            return
+        is_begun, largest = True, max(gammas)
+        order = [largest, *(arm for arm in order if arm != largest)]
     for first in range(0, most, blocks):
-        yield from (StartedServer(launch, gamma, range(first, min(first + blocks, most))) for gamma in order)
+        visits = [started(arm, first) for arm in order]
+        yield from visits[1:] if is_begun else visits
+        is_begun = False
         order.reverse()

@@ -13,6 +13,8 @@ from specgauge.sweeps.served.texts import PromptTexts
 AGREE = 0.05
 """How near two blocks of warming up must be in tokens a second."""
 MOST_WARM_UPS = 6
+MOST_DRAFTED = 1.05
+"""Of γ drafts a round, beyond which a server has another γ."""
 
 
 class WrongServerError(ValueError):
@@ -25,7 +27,7 @@ def requests_of(batch_size: int, samples: int) -> int:
 
 
 def sampling_fields(sampling: SamplingConfig) -> dict[str, Any]:
-    """The fields of a request beside its temperature; those that are off are left out."""
+    """The fields of a request beside its temperature; those that are off are as the client sends them: not cutting."""
     fields = {"top_k": sampling.top_k, "top_p": sampling.top_p, "min_p": sampling.min_p}
     if sampling.repetition_penalty != 1.0:
         fields["repetition_penalty"] = sampling.repetition_penalty
@@ -35,8 +37,12 @@ def sampling_fields(sampling: SamplingConfig) -> dict[str, Any]:
 class Load:
     """What blocks of one pair are made of."""
 
-    def __init__(self, texts: PromptTexts, *, max_new_tokens: int, samples: int) -> None:
-        """Every request writes `max_new_tokens`; `samples` is the least number of requests in a block."""
+    def __init__(self, texts: PromptTexts, *, max_new_tokens: int, samples: int, looks_up: bool = False) -> None:
+        """Every request writes `max_new_tokens`; `samples` is the least number of requests in a block.
+
+        looks_up: drafts come from lookups, which may find none in a whole block.
+        """
+        self._looks_up = looks_up
         self._texts, self._new, self._samples = texts, max_new_tokens, samples
         self._learned: set[int] = set()
 
@@ -61,9 +67,9 @@ class Load:
             [one.prompt for one in prompts],
             batch_size=cell.batch_size,
             max_new_tokens=self._new,
-            gamma=arm.gamma,
+            gamma=arm.gamma if arm.policy is None else None,
             temperature=sampling.temperature,
-            extra=sampling_fields(sampling),
+            extra={**sampling_fields(sampling), **arm.fields},
         )
         self._texts.told(prompts, block.streams)
         return block
@@ -81,7 +87,7 @@ class Load:
             found.append(block)
             if block.void is not None:
                 break
-            _check_drafts(arm, block)
+            _check_drafts(arm, block, looks_up=self._looks_up)
             if len(found) > 1 and _agree(found[-2], block):
                 break
         arm.warm.add(cell.id)
@@ -97,15 +103,22 @@ def _rate(block: LoadBlock) -> float:
     return sum(stream.tokens or 0 for stream in block.done) / (block.ended_s - block.started_s)
 
 
-def _check_drafts(arm: ServedArm, block: LoadBlock) -> None:
+def _check_drafts(arm: ServedArm, block: LoadBlock, *, looks_up: bool) -> None:
     """Hold what the server counts, else the tokens of a chunk, against the γ that it was given for."""
+    if arm.policy is not None:  # which may well decode plainly
+        return
     largest = max((tokens or 0 for stream in block.done for tokens in stream.chunk_tokens), default=0)
     counts, where = block.counts, arm.client.base_url
     drafts = largest > 1 if counts is None else bool(counts.drafted or counts.accepted)
-    if arm.gamma and counts is not None and not drafts and largest <= 1:
+    if arm.gamma and counts is not None and not drafts and largest <= 1 and not looks_up:
         raise WrongServerError(
             f"{where}: expected rounds of γ = {arm.gamma} drafts, got a token a round: it does not speculate; start it "
             "with speculation, or give it as gamma: 0"
+        )
+    if arm.gamma and counts is not None and (counts.drafted or 0) > MOST_DRAFTED * arm.gamma * counts.rounds:
+        raise WrongServerError(
+            f"{where}: expected rounds of γ = {arm.gamma} drafts, got {counts.drafted} in {counts.rounds} of them: "
+            "it has another γ; give the one that it was started with"
         )
     if not arm.gamma and drafts:
         raise WrongServerError(

@@ -1,20 +1,22 @@
-"""Prompts for a server that has its tokenizer to itself: of a wanted length, and no two with a common beginning.
+"""Prompts for a server with a tokenizer of its own: of a wanted length, and no two with a common beginning.
 
     texts = PromptTexts(["First text …", "Second …"], is_chat=False)
-    await texts.learn(client, 512)                # one or two short requests tell how long a word is
-    texts.take(8, 512)                            # eight prompts of about 512 tokens; blocks tell how long they were
+    await texts.learn(client, 512)                # its /tokenize, else one or two requests, tell how long a text is
+    texts.take(8, 512)                            # eight prompts of 512 token ids, else of about as many in words
     texts.told(prompt_number, words, tokens)      # what the server counted makes the next ones nearer
 
 A prompt is brought to its length as in a run without servers: its end, after the ends of the prompts before it. It
-begins with a number of its own, so that no prefix cache has it.
+begins with a number of its own, so that no prefix cache has it. Token ids are sent where the server tells those of a
+text and then counts as many; a chat is text, and its words are made to fit by what the server counted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from specgauge.bench.serving.streams import OpenAIClient, Prompt, Stream
+from specgauge.sweeps.served.token_texts import TokenTexts, token_texts
 
 _PROBES = 4
 NEAR = 0.02
@@ -29,6 +31,7 @@ class SizedPrompt:
     text: int
     """The number of the text that it ends with."""
     words: int
+    """Or token ids."""
 
 
 class PromptTexts:
@@ -36,21 +39,29 @@ class PromptTexts:
 
     def __init__(self, texts: Sequence[str], *, is_chat: bool = False, first: int = 0) -> None:
         """Prompts are numbered from `first` on; as chat, each is one message of the user's."""
-        self._words = [text.split() for text in texts]
+        self._texts, self._words = texts, [text.split() for text in texts]
         self._is_chat = is_chat
         self._next = first
         self._tokens_per_word: dict[int, float] = {}
         self._around = 0.0
         """Tokens of a chat's template and of the beginning of a text."""
         self._of_any = 1.0
+        self._tokens: TokenTexts | None = None
+        self._added = 0
+        """Tokens that the server puts before ids."""
+        self._is_asked = is_chat
 
     async def learn(self, client: OpenAIClient, context: int) -> None:
-        """Find how many words are `context` tokens on this server.
+        """Find the tokens of the texts, or how many words are `context` tokens on this server.
 
         Raises:
             ValueError: it refuses a request, or does not count the tokens of a prompt.
         """
-        for _ in range(_PROBES):
+        if not self._is_asked:
+            self._is_asked, self._tokens = True, await token_texts(client, self._texts)
+        if self._tokens is not None:
+            self._tokens = await self._counted(client, self._tokens, context)
+        for _ in range(0 if self._tokens is not None else _PROBES):
             one = self._sized(context)
             stream = await client.stream(one.prompt, max_new_tokens=1)
             if stream.error is not None:
@@ -63,6 +74,20 @@ class PromptTexts:
             self._of_any = max(stream.prompt_tokens - self._around, 1.0) / one.words
             if abs(stream.prompt_tokens - context) <= NEAR * context + 1:
                 return
+
+    async def _counted(self, client: OpenAIClient, own: TokenTexts, context: int) -> TokenTexts | None:
+        """The tokens, if the server counts as many ids as it is sent, or always the same few more; else None."""
+        self._added = 0
+        for _ in range(2):
+            self._tokens = own
+            stream = await client.stream(self._sized(context).prompt, max_new_tokens=1)
+            if stream.error is not None or stream.prompt_tokens is None:
+                return None
+            if stream.prompt_tokens == context:
+                return own
+            self._added = stream.prompt_tokens - context
+            own = replace(own, start=())
+        return None
 
     def take(self, count: int, context: int) -> list[SizedPrompt]:
         """So many prompts, the texts one after the other."""
@@ -79,6 +104,9 @@ class PromptTexts:
         number = self._next
         self._next += 1
         text = number % len(self._words)
+        if self._tokens is not None:
+            ids = self._tokens.prompt(number, text, context - self._added)
+            return SizedPrompt(prompt=ids, text=text, words=len(ids))
         wanted = max(1, round((context - self._around) / self._tokens_per_word.get(text, self._of_any)))
         words = [str(number), *self._end(text, wanted - 1)]
         line = " ".join(words)

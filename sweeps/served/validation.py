@@ -1,43 +1,47 @@
-"""S as servers gave it: γ against plain decoding at the same concurrency, block by block, as rows of validation.csv.
+"""S as servers gave it: every arm against plain decoding at the same concurrency, block by block, for validation.csv.
 
-    S measured      time per token of plain decoding over that of γ, after first tokens; the mean over blocks
-    of requests     tokens a second of γ over those of plain decoding, prefills included
+    S measured      seconds per token of plain decoding over those of the arm, while all streams decode; the mean over
+                    blocks
+    of requests     tokens a second of the arm over those of plain decoding, prefills included
+    over best fixed seconds per token of the γ that was fastest, chosen with hindsight, over those of a policy
+    forced          drafts were accepted at a given rate: S predicted is then that of the measured costs at its Ω
 
 Blocks for validation count where there are any, else those that costs were made of: they then say whether a round's
-time and tokens add up to what clients see, and nothing about other texts.
+time and tokens add up to what clients see, and nothing about other texts. What a run exports is a policy, too: of an
+engine that follows no schedule, the γ that is exported at the batch size.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from statistics import median
 from typing import Any
 
 import numpy as np
 
-from specgauge.model.checks import FloatArray
+from specgauge.configs.engines import EXPORTED
+from specgauge.model.speedup import speedup, tokens_per_round
 from specgauge.model.stats.bootstrap import interval_around
 from specgauge.sweeps.analysis.decoded import empty_row
+from specgauge.sweeps.analysis.served import Pairs, mean_replicates, paired_blocks, speedups_of_blocks
 from specgauge.sweeps.analysis.settings import RunSetting
 from specgauge.sweeps.store.counts import read_counts
+from specgauge.sweeps.store.exported import read_exports
 from specgauge.sweeps.store.rundir import Run
 from specgauge.sweeps.store.schema import DecodedKey
 from specgauge.sweeps.store.served import Purpose, ServedRow, read_served
 
-Blocks = Mapping[int, Mapping[int, ServedRow]]
-"""Of one cell, by γ and number."""
+Arm = int | str
+"""A γ or a policy."""
 
 
-def served_validation(
-    run: Run, settings: Iterable[RunSetting], predicted: Mapping[tuple[DecodedKey, int], float]
-) -> Iterator[dict[str, Any]]:
-    """A row for every cell and γ above 0 that was measured beside plain decoding; predicted: S by cell and γ."""
+def _cells(run: Run, settings: Iterable[RunSetting]) -> Iterator[tuple[DecodedKey, list[ServedRow]]]:
+    """Every cell of every setting with its blocks that count."""
     rows = [row for row in read_served(run.path) if row.reason is None]
-    counts = read_counts(run.path) if rows else ()
     for setting in settings:
         key = setting.key
         own = [row for row in rows if (row.pair, row.sampling) == (key.pair, key.sampling)]
         for batch_size, context in sorted({(row.batch_size, row.context) for row in own}):
-            cell = [row for row in own if (row.batch_size, row.context) == (batch_size, context)]
             at = DecodedKey(
                 pair=key.pair,
                 mode=key.mode,
@@ -47,68 +51,130 @@ def served_validation(
                 batch_size=batch_size,
                 start_context=context,
             )
-            for gamma in sorted({row.gamma for row in cell if row.gamma}):
-                rounds = sum(
-                    one.rounds or 0
-                    for one in counts
-                    if (one.pair, one.sampling, one.gamma) == (key.pair, key.sampling, gamma)
-                    and (one.batch_size, one.context) == (batch_size, context)
-                )
-                found = _row(run, at, cell, gamma, predicted.get((at, gamma)))
-                if found is not None:
-                    yield found | {"rounds_counted": rounds}
+            yield at, [row for row in own if (row.batch_size, row.context) == (batch_size, context)]
 
 
-def _row(
-    run: Run, at: DecodedKey, cell: Sequence[ServedRow], gamma: int, predicted: float | None
-) -> dict[str, Any] | None:
-    for purpose in ("validation", "timing"):
-        blocks = _paired(cell, purpose, gamma)
-        if blocks:
-            break
-    else:
-        return None
-    measured = speedup_replicates(
-        [plain.tpot_s / own.tpot_s for plain, own in blocks if plain.tpot_s and own.tpot_s],
-        replicates=run.config.precision.replicates,
-        seed=run.config.seed,
-    )
-    row = empty_row(at) | {
-        "gamma": gamma,
+def served_validation(
+    run: Run, settings: Iterable[RunSetting], predicted: Mapping[tuple[DecodedKey, int], float]
+) -> Iterator[dict[str, Any]]:
+    """A row for every cell and γ above 0 that was measured beside plain decoding; predicted: S by cell and γ."""
+    counts = read_counts(run.path)
+    for at, cell in _cells(run, settings):
+        for gamma in sorted({row.gamma for row in cell if row.gamma}):
+            rounds = sum(
+                one.rounds or 0
+                for one in counts
+                if (one.pair, one.sampling, one.gamma) == (at.pair, at.sampling, gamma)
+                and (one.batch_size, one.context) == (at.batch_size, at.start_context)
+            )
+            purpose = _purpose(cell, gamma, ("forced", "validation", "timing"))
+            if purpose is None:
+                continue
+            row = _row(run, at, cell, gamma, purpose) | {"gamma": gamma, "mean_gamma": None, "rounds_counted": rounds}
+            measured, found = row["speedup_measured"], predicted.get((at, gamma))
+            if purpose == "forced":
+                row |= _forced(run, cell, gamma, measured)
+            elif measured is not None and found is not None:
+                row |= {"speedup_predicted": found, "error": found / measured - 1.0}
+            yield row
+
+
+def served_policies(run: Run, settings: Iterable[RunSetting]) -> Iterator[dict[str, Any]]:
+    """A row for every cell and policy of its engine that was measured beside plain decoding, and for what is exported.
+
+    The interval of the ratio to the best fixed γ is that of blocks that both have; of a policy that is this γ itself it
+    is 1 without any width.
+    """
+    exported = {row.key: row for row in read_exports(run.path)}
+    for at, cell in _cells(run, settings):
+        arms: dict[str, Arm] = {row.policy: row.policy for row in cell if row.policy is not None}
+        own = exported.get((at.pair, at.sampling, at.start_context))
+        if own is not None and own.settings is None:
+            arms[EXPORTED] = own.gamma(at.batch_size)
+        for policy, arm in sorted(arms.items(), key=lambda one: (one[0] != EXPORTED, one[0])):
+            purpose = _purpose(cell, arm, ("validation",) if policy == EXPORTED else ("validation", "timing"))
+            if purpose is not None:
+                fixed = _over_best_fixed(run, cell, arm, purpose)
+                yield _row(run, at, cell, arm, purpose) | {"policy": policy} | fixed
+
+
+def _purpose(cell: Sequence[ServedRow], arm: Arm, among: Sequence[Purpose]) -> Purpose | None:
+    """Which blocks tell S of an arm: the first purpose that has some beside plain decoding."""
+    return next((one for one in among if paired_blocks(cell, one, arm)), None)
+
+
+def _row(run: Run, at: DecodedKey, cell: Sequence[ServedRow], arm: Arm, purpose: Purpose) -> dict[str, Any]:
+    """What is known of an arm by its blocks."""
+    blocks = paired_blocks(cell, purpose, arm)
+    drafts = [own.drafts_per_round for _, own in blocks]
+    return empty_row(at) | {
         "blocks": len(blocks),
         "tokens": sum(own.tokens or 0 for _, own in blocks),
         "lossless": True,
         "measured_in": purpose,
         "t_round_s": _mean([own.t_round_s for _, own in blocks]),
+        "mean_gamma": _mean(drafts) if isinstance(arm, str) else float(arm),
+        "rounds_counted": sum(own.rounds or 0 for _, own in blocks),
         "speedup_whole": _ratio([(own.tokens_per_s, plain.tokens_per_s) for plain, own in blocks]),
+        **_interval(run, "speedup_measured", blocks),
     }
-    if measured is not None:
-        value, low, high = interval_around(measured, run.config.precision.confidence)
-        row |= {"speedup_measured": value, "speedup_measured_low": _known(low), "speedup_measured_high": _known(high)}
-        if predicted is not None:
-            row |= {"speedup_predicted": predicted, "error": predicted / value - 1.0}
-    return row
 
 
-def _paired(cell: Sequence[ServedRow], purpose: Purpose, gamma: int) -> list[tuple[ServedRow, ServedRow]]:
-    """Plain decoding and γ, of blocks that have both."""
-    own = {(row.gamma, row.block): row for row in cell if row.purpose == purpose}
-    return [(own[0, block], row) for (at, block), row in own.items() if at == gamma and (0, block) in own]
+def _interval(run: Run, name: str, blocks: Pairs) -> dict[str, float | None]:
+    """The columns of the ratio of seconds per token, with its interval over blocks."""
+    logs = np.log(speedups_of_blocks(blocks)).tolist()
+    found = mean_replicates(logs, replicates=run.config.precision.replicates, seed=(run.config.seed,))
+    if found is None:
+        return {name: None, f"{name}_low": None, f"{name}_high": None}
+    value, low, high = interval_around(np.exp(found), run.config.precision.confidence)
+    return {name: value, f"{name}_low": _known(low), f"{name}_high": _known(high)}
 
 
-def speedup_replicates(ratios: Sequence[float], *, replicates: int, seed: int) -> FloatArray | None:
-    """(1 + R,) the geometric mean of a ratio over blocks, then as Student's t on its logarithm lets it vary.
+def _over_best_fixed(run: Run, cell: Sequence[ServedRow], arm: Arm, purpose: Purpose) -> dict[str, Any]:
+    """The γ that was fastest in the blocks of a purpose, and an arm over it; {} where no γ was run beside it."""
+    fixed: dict[int, float] = {}
+    for gamma in sorted({row.gamma for row in cell if row.gamma}):
+        own = speedups_of_blocks(paired_blocks(cell, purpose, gamma))
+        if own and paired_blocks(cell, purpose, arm, beside=gamma):
+            fixed[gamma] = float(np.mean(np.log(own)))
+    if not fixed:
+        return {}
+    best = max(fixed, key=lambda gamma: fixed[gamma])
+    ratio = _interval(run, "over_best_fixed", paired_blocks(cell, purpose, arm, beside=best))
+    return {"best_fixed_gamma": best, **ratio}
 
-    None without a block; of a single one nothing is known about its spread: NaN.
-    """
-    if not ratios:
-        return None
-    logs = np.log(np.array(ratios))
-    if logs.size < 2:
-        return np.array([float(np.exp(logs[0])), *np.full(replicates, np.nan)])
-    spread = float(logs.std(ddof=1)) / np.sqrt(logs.size)
-    drawn = np.random.default_rng(seed).standard_t(logs.size - 1, replicates)
-    return np.asarray(np.exp(np.array([logs.mean(), *(logs.mean() + spread * drawn)])))
+
+def _forced(run: Run, cell: Sequence[ServedRow], gamma: int, measured: float | None) -> dict[str, Any]:
+    """What the measured costs give at the Ω of drafts that were accepted at a given rate, and at the Ω counted."""
+    asked = run.config.validation.acceptance if run.config.validation is not None else None
+    if asked is None:
+        return {}
+    alphas = np.array(asked[:gamma] if isinstance(asked, tuple) else [asked] * gamma)
+    rows = [row for row in cell if row.purpose == "forced" and row.gamma == gamma]
+    share = min(1.0, (_mean([row.drafts_per_round for row in rows]) or gamma) / gamma)
+    omega = 1.0 + share * (float(tokens_per_round(np.cumprod(alphas))) - 1.0)
+    counted = _mean([row.tokens_per_round_requests or row.tokens_per_round_counters for row in rows])
+    rates = ", ".join(f"{alpha:g}" for alpha in alphas) if isinstance(asked, tuple) else f"{asked:g}"
+    found: dict[str, Any] = {
+        "lossless": False,
+        "why_not_lossless": f"drafts were accepted at the rate {rates}",
+        "tokens_per_round_predicted": omega,
+        "tokens_per_round_counted": counted,
+        "acceptance_error": None if counted is None else omega / counted - 1.0,
+    }
+    plain_s, round_s = (
+        [row.t_round_s for row in cell if row.purpose == "timing" and row.gamma == one and row.t_round_s]
+        for one in (0, gamma)
+    )
+    if not plain_s or not round_s or not measured:
+        return found
+    times = {"t_decode_s": median(plain_s), "t_round_s": median(round_s)}
+    predicted = float(speedup(omega, **times))
+    found |= {"speedup_predicted": predicted, "error": predicted / measured - 1.0}
+    if counted is not None:
+        from_counts = float(speedup(counted, **times))
+        found |= {"speedup_from_counts": from_counts, "cost_error": from_counts / measured - 1.0}
+    return found
 
 
 def _known(value: float) -> float | None:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from statistics import median
 from typing import Any
 
+from specgauge.configs.engines import EXPORTED
+from specgauge.sweeps.analysis.restarts import restart_ratios
 from specgauge.sweeps.store.schema import WarningRow
 from specgauge.sweeps.store.served import ServedRow
 from specgauge.sweeps.text_table import count
@@ -15,6 +18,8 @@ MOST_LOST = 0.03
 _CELL = ("pair", "sampling", "draft_sampling", "acceptance_rule", "batch_size", "context")
 MOST_OFF = 0.05
 """Of the tokens a prompt was to have."""
+MOST_UNLIKE = 0.05
+"""How far the time of a round by the engine's steps and by the client's streams may be apart."""
 
 
 def served_warnings(pair: str, rows: Iterable[ServedRow]) -> Iterator[WarningRow]:
@@ -41,6 +46,35 @@ def served_warnings(pair: str, rows: Iterable[ServedRow]) -> Iterator[WarningRow
             code="prompt_length",
             message=f"pair {pair}: prompts had {worst.prompt_tokens:.0f} tokens on average at {_at(worst)}",
             remedy="give prompts of one language and kind (workload.prompts): their words are equally long in tokens",
+        )
+
+
+def live_warnings(pair: str, rows: Iterable[ServedRow], *, confidence: float) -> Iterator[WarningRow]:
+    """What is to be known of a server that takes every γ in turn: its rounds as its own log and its client have them,
+    and as a server of one γ alone has them."""
+    own = [row for row in rows if row.pair == pair]
+    apart = [one for one in restart_ratios(own, confidence=confidence) if one.is_apart]
+    if apart:
+        worst = max(apart, key=lambda one: abs(one.ratio - 1))
+        yield WarningRow(
+            code="restart_differs",
+            message=f"pair {pair}, sampling {worst.sampling}, {worst.line} ({count(len(apart), 'cell')})",
+            remedy="measure with launch.live: false, which starts a server for each γ",
+        )
+    cells: dict[tuple[int, int, int], list[tuple[float, float]]] = {}
+    for row in own:
+        if row.t_round_s and row.t_round_client_s and row.reason is None and row.gamma is not None:
+            times = (row.t_round_s, row.t_round_client_s)
+            cells.setdefault((row.gamma, row.batch_size, row.context), []).append(times)
+    ratios = {at: median(client / engine for engine, client in times) for at, times in cells.items()}
+    off = {at: ratio for at, ratio in ratios.items() if abs(ratio - 1) > MOST_UNLIKE}
+    if off:
+        (gamma, batch_size, context), ratio = max(off.items(), key=lambda one: abs(one[1] - 1))
+        yield WarningRow(
+            code="t_round_disagrees",
+            message=f"pair {pair}: by its streams a round took {ratio:.2f} of what the engine's steps took, at γ = "
+            f"{gamma}, batch size {batch_size}, context {context} ({count(len(off), 'cell')}); the steps count",
+            remedy="look whether the client or a proxy held chunks back; S measured is what the client saw",
         )
 
 
@@ -73,5 +107,38 @@ def lost_warnings(
         )
 
 
+def exported_warnings(
+    policies: Iterable[Mapping[str, Any]], validation: Iterable[Mapping[str, Any]]
+) -> Iterator[WarningRow]:
+    """A warning where what was exported clearly lost, as it was run, to plain decoding or to the best fixed γ.
+
+    policies, validation: rows of validation.csv. A γ that is exported as it is is a recommended one: `lost_warnings`.
+    """
+    fixed = [row for row in validation if row["measured_in"] == "validation"]
+    lost: list[tuple[float, str, Mapping[str, Any]]] = []
+    for row in policies:
+        times = {own["speedup_measured"] for own in fixed if all(own[one] == row[one] for one in _CELL)} | {1.0}
+        if row["policy"] != EXPORTED or row["speedup_measured"] in times:
+            continue
+        for name, other in (
+            ("speedup_measured", "plain decoding"),
+            ("over_best_fixed", f"γ = {row['best_fixed_gamma']}"),
+        ):
+            value, high = row[name], row[f"{name}_high"]
+            if value is not None and high is not None and high < 1 and value < 1 - MOST_LOST:
+                lost.append((1 / value, other, row))
+    if lost:
+        gain, other, row = max(lost, key=lambda one: one[0])
+        cells = {tuple(row[one] for one in _CELL) for _, _, row in lost}
+        yield WarningRow(
+            code="exported_lost",
+            message=f"pair {row['pair']}, sampling {row['sampling']}, batch size {row['batch_size']}, context "
+            f"{row['context']}: run on the server, {other} was {100 * (gain - 1):.0f} % faster than the schedule that "
+            f"is exported ({count(len(cells), 'cell')})",
+            remedy="serve with one γ, or none, where that wins at every batch size that you have; what a schedule "
+            "costs beside its γ is the engine's",
+        )
+
+
 def _at(row: ServedRow) -> str:
-    return f"γ = {row.gamma}, batch size {row.batch_size}, context {row.context}"
+    return f"{row.arm_words}, batch size {row.batch_size}, context {row.context}"

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from specgauge.configs.reading import PROMPT_BYTES, read_bytes
 from specgauge.sweeps.store.counts import COUNTS, CountsRow, read_counts
+from specgauge.sweeps.store.exported import EXPORTS
 from specgauge.sweeps.store.files import RUNS, check_output
 from specgauge.sweeps.store.journal import read_journal
 from specgauge.sweeps.store.rows import (
@@ -73,8 +74,8 @@ OUTCOMES = "outcomes.json"
 REPORT = "report.html"
 MEASURED = frozenset(
     {
-        *(CONFIG, ENVIRONMENT, CELLS, PROMPTS, OUTCOMES, COUNTS, SERVED, PREDICTIONS, RECOMMENDATION, VALIDATION),
-        *(ROLLOUTS, REQUESTS, ROUNDS, POLICIES),
+        *(CONFIG, ENVIRONMENT, CELLS, PROMPTS, OUTCOMES, COUNTS, SERVED, EXPORTS),
+        *(PREDICTIONS, RECOMMENDATION, VALIDATION, ROLLOUTS, REQUESTS, ROUNDS, POLICIES),
     }
 )
 """What a run keeps beside its acceptance and its report; nothing else may be written in their place."""
@@ -202,6 +203,12 @@ class Run:
     def warnings(self) -> tuple[dict[str, Any], ...]:
         """What a reader must know before believing the numbers: mappings of code, message and remedy."""
         return tuple(plain(row) for row in self.rows(WarningRow))
+
+    @property
+    def break_even(self) -> tuple[dict[str, Any], ...]:
+        """Of servers, by setting and context: the concurrencies at which speculation pays; () where nothing tells."""
+        kept = read_mapping(self.path / RECOMMENDATION, RUN_AGAIN).get("break_even")
+        return tuple(one for one in kept if isinstance(one, dict)) if isinstance(kept, list) else ()
 
     @property
     def parameters(self) -> dict[str, dict[str, int]]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from pydantic.dataclasses import dataclass
 
@@ -32,27 +32,39 @@ from specgauge.sweeps.store.schema import (
     Text,
     WarningRow,
     Whole,
+    expected,
 )
 
 SERVED = "served.jsonl"
-Purpose = Literal["timing", "validation"]
+LIVE = "live"
+"""The name of a server that takes every γ in turn."""
+Purpose = Literal["timing", "validation", "forced", "restart"]
+"""Whether costs and acceptance are made of a block; or it validates what they recommend, or costs alone, as drafts were
+accepted at a given rate; or holds a server that was started with its γ alone against the one that takes every γ in
+turn."""
+PURPOSES: tuple[Purpose, ...] = get_args(Purpose)
+
+RoundSource = Literal["steps", "chunks", "tokens"]
+"""Whether T_round is the mean time of the engine's own steps; that between chunks of a stream, the median over streams;
+or that of a token by those of a round, where chunks are no rounds."""
 
 
 @dataclass(frozen=True, kw_only=True, config=EXACT)
 class ServedRow:
-    """One block: `batch_size` streams kept busy on a server of one γ."""
+    """One block: `batch_size` streams kept busy on a server of one γ, or of a policy of its engine."""
 
     schema: Integer = SCHEMA
     pair: Text
     sampling: Text
-    gamma: Whole
-    """0 is plain decoding."""
+    gamma: Whole | None
+    """0 is plain decoding; None under a policy, which chooses it."""
+    policy: Text | None = None
+    """Of the engine's own, by the name of its arm."""
     batch_size: BatchSize
     context: Context
     """Tokens that the prompts were to have."""
     block: Whole
     purpose: Purpose = "timing"
-    """Whether costs and acceptance are made of it, or it validates what they recommend."""
     server: Text | None = None
     """Which one, where there were several."""
     seconds: NotNegative = 0.0
@@ -60,21 +72,30 @@ class ServedRow:
     failed: Whole = 0
     tokens: Whole | None = None
     """Of all answers, the first ones included."""
+    prompts: Literal["text", "ids", "chat"] | None = None
+    """What they were sent as: token ids have exactly `context` tokens, text and chat about as many."""
     prompt_tokens: NotNegative | None = None
     """Of a prompt, on average, as the server counted them."""
     t_round_s: Positive | None = None
-    """Mean time between chunks of a stream while all streams were decoding: the median over streams."""
-    t_round_from: Literal["chunks", "tokens"] | None = None
-    """Whether it is the time between chunks, or that of a token by those of a round, where chunks are no rounds."""
+    """The time of a round while all streams were decoding."""
+    t_round_from: RoundSource | None = None
+    t_round_client_s: Positive | None = None
+    """What the client's streams say of it, where it is by the engine's steps."""
     tokens_per_s: Positive | None = None
     """Of all streams together, prefills included."""
     ttft_s: NotNegative | None = None
     tpot_s: Positive | None = None
     """After the first token: the median over streams."""
+    token_s: Positive | None = None
+    """Seconds per token of a stream while all streams were decoding: prefills of others and last rounds that a length
+    limit cuts are not in it, so that it is what T_round over Ω predicts."""
     tokens_per_round_chunks: Positive | None = None
     tokens_per_round_counters: Positive | None = None
     tokens_per_round_requests: Positive | None = None
     """Ω as the streams, the server's counters, and its metrics of each request tell it."""
+    rounds: Whole | None = None
+    drafts_per_round: NotNegative | None = None
+    """Both by the server's counters, over all streams."""
     client_share: NotNegative | None = None
     """Processor time of the client over the time of the block."""
     running: NotNegative | None = None
@@ -86,17 +107,31 @@ class ServedRow:
     notes: tuple[WarningRow, ...] = ()
     """What is not as a clean load has it."""
 
+    def __post_init__(self) -> None:
+        """Refuse a block of neither a γ nor a policy."""
+        if (self.gamma is None) == (self.policy is None):
+            raise expected("either a gamma or a policy")
+
     @property
-    def key(self) -> tuple[str, str, str, int, int, int, int]:
+    def arm(self) -> int | str:
+        """Its γ, or its policy."""
+        return self.policy or self.gamma or 0
+
+    @property
+    def arm_words(self) -> str:
+        """The same in words."""
+        return f"γ = {self.gamma}" if self.policy is None else f"arm {self.policy}"
+
+    @property
+    def key(self) -> tuple[str, str, str, int | str, int, int, int]:
         """What the block is of."""
-        return self.purpose, self.pair, self.sampling, self.gamma, self.batch_size, self.context, self.block
+        return self.purpose, self.pair, self.sampling, self.arm, self.batch_size, self.context, self.block
 
     @property
     def source(self) -> str:
         """What its counts are found under."""
-        return (
-            f"{self.purpose}, γ {self.gamma}, batch size {self.batch_size}, context {self.context}, block {self.block}"
-        )
+        arm = f"γ {self.gamma}" if self.policy is None else f"arm {self.policy}"
+        return f"{self.purpose}, {arm}, batch size {self.batch_size}, context {self.context}, block {self.block}"
 
 
 class ServedLog:
@@ -111,6 +146,14 @@ class ServedLog:
     def rows(self, purpose: Purpose, pair: str) -> list[ServedRow]:
         """The blocks of a pair that were begun for a purpose."""
         return [row for row in self._rows.values() if row.purpose == purpose and row.pair == pair]
+
+    def row(self, key: tuple[str, str, str, int | str, int, int, int]) -> ServedRow | None:
+        """The block of a key; None where there is none."""
+        return self._rows.get(key)
+
+    def counts(self, pair: str, sampling: str) -> list[CountsRow]:
+        """What was counted in the blocks of a pair and sampling setting."""
+        return [one for one in self._counts if (one.pair, one.sampling) == (pair, sampling)]
 
     def add(self, row: ServedRow, counts: Iterable[CountsRow] = ()) -> None:
         """Keep a block in the place of an earlier one of the same key; StorageError where the disk refuses."""

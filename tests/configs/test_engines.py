@@ -22,6 +22,7 @@ pairs:
 """
 LAUNCHED = "name: one\npairs: [{name: a, engine: {%s}}]\ngrid: {gamma: [1, 4]}\n"
 VLLM = "kind: vllm, target: org/big, draft: org/small, launch: {}"
+ARMED = "{launch: {}, kind: vllm, target: t, draft: d, arms: [%s]}"
 
 
 def test_servers_that_run_tell_the_gammas_and_the_models(tmp_path: Path) -> None:
@@ -37,7 +38,16 @@ def test_servers_that_run_tell_the_gammas_and_the_models(tmp_path: Path) -> None
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("text", [SERVED, LAUNCHED % VLLM])
+@pytest.mark.parametrize(
+    "text",
+    [
+        SERVED,
+        LAUNCHED % VLLM,
+        LAUNCHED
+        % f"{VLLM}, arms: [{{name: own, speculative: {{num_speculative_tokens: 4, more: [[1, 2], {{a: no}}]}}}}]",
+        SERVED + '      - {base_url: "http://127.0.0.1:8003", arm: adaptive}\n',
+    ],
+)
 def test_the_full_form_comes_back_and_the_schema_takes_both(tmp_path: Path, text: str) -> None:
     config = load_config(write(tmp_path, text))
     assert load_config(write(tmp_path, config_to_yaml(config))) == config
@@ -80,6 +90,26 @@ def test_a_command_is_split_into_words_as_a_shell_does() -> None:
         ("[{base_url: 'http://h:1', gamma: 1}, {base_url: 'http://h:2', gamma: 1}]", (1, "gamma")),
         ("[{base_url: 'http://h:1', gamma: 1}, {launch: {command: 'x {port}'}}]", ()),
         ("[]", ()),
+        ("{base_url: 'http://h:1', gamma: 1, arm: own}", ("arm",)),
+        ("{base_url: 'http://h:1', arm: '2'}", ("arm",)),
+        ("[{base_url: 'http://h:1', arm: own}, {base_url: 'http://h:2', arm: Own}]", (1, "arm")),
+        ("{base_url: 'http://h:1', gamma: 1, arms: [{name: own, speculative: {x: 1}}]}", ("arms",)),
+        (ARMED % "{name: '4', speculative: {x: 1}}", ("arms", 0, "name")),
+        (ARMED % "{name: exported, speculative: {x: 1}}", ("arms", 0, "name")),
+        (ARMED % "{name: a, speculative: {x: 1}}, {name: A, speculative: {x: 1}}", ("arms", 1, "name")),
+        (ARMED % "{name: a, speculative: {x: 1}, gama: 2}", ("arms", 0, "gama")),
+        (ARMED % "{name: a}", ("arms", 0)),
+        (ARMED % "{name: a, speculative: {}}", ("arms", 0, "speculative")),
+        (ARMED % "{name: a, speculative: {num_speculative_tokens: 0}}", ("arms", 0, "speculative")),
+        ("{launch: {}, kind: vllm, target: t, draft: d, arm: own}", ("arm",)),
+        (
+            "{launch: {}, kind: sglang, target: t, draft: d, arms: [{name: a, speculative: {num-steps: 3}}]}",
+            ("arms", 0, "speculative"),
+        ),
+        (
+            "{launch: {command: 'x {port} {gamma}'}, arms: [{name: a, speculative: {x: 1}}]}",
+            ("launch", "command"),
+        ),
     ],
 )
 def test_each_fault_has_its_place(tmp_path: Path, engine: str, place: tuple[str | int, ...]) -> None:
@@ -87,6 +117,46 @@ def test_each_fault_has_its_place(tmp_path: Path, engine: str, place: tuple[str 
     with pytest.raises(ConfigError) as caught:
         load_config(write(tmp_path, text))
     assert [fault.keys for fault in caught.value.faults] == [("pairs", 0, "engine", *place)]
+
+
+def test_an_unknown_key_of_an_arm_is_told_with_the_nearest(tmp_path: Path) -> None:
+    engine = ARMED % "{name: own, speculativ: {x: 1}}"
+    with pytest.raises(ConfigError) as caught:
+        load_config(write(tmp_path, f"name: one\npairs: [{{name: a, engine: {engine}}}]\ngrid: {{gamma: 2}}\n"))
+    (fault,) = caught.value.faults
+    assert fault.words.endswith(
+        "unknown key 'speculativ' in pairs[0].engine.arms[0]; did you mean 'speculative'? expected one of: name, "
+        "speculative"
+    )
+
+
+FORCED = "%s\nvalidate: {acceptance: .8}\n"
+
+
+@pytest.mark.parametrize(
+    ("engine", "words"),
+    [
+        ("kind: vllm, target: t, draft: d, launch: {}", None),
+        ("kind: llama_cpp, target: t, draft: d, launch: {}", None),
+        ("kind: vllm, draft: d, launch: {command: 's {port} {speculative}'}", None),
+        (
+            "kind: sglang, target: t, draft: d, launch: {}",
+            "only vllm, llama_cpp can be made to accept drafts, not sglang",
+        ),
+        ("kind: vllm, launch: {command: 's {port} {gamma}'}", "or {speculative} in launch.command"),
+        ("kind: vllm, base_url: 'http://h:1', gamma: 1", "a server that runs accepts by its models"),
+    ],
+)
+def test_acceptance_is_forced_where_the_engine_can(tmp_path: Path, engine: str, words: str | None) -> None:
+    path = write(tmp_path, FORCED % (LAUNCHED % engine))
+    if words is None:
+        assert load_config(path).validation is not None
+        return
+    with pytest.raises(ConfigError) as caught:
+        load_config(path)
+    (fault,) = caught.value.faults
+    assert fault.keys == ("validate", "acceptance")
+    assert words in fault.words
 
 
 @pytest.mark.parametrize("validate", ["policies: goodput", "acceptance: .5"])

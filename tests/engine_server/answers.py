@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+import zlib
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tests.engine_server.engine import Engine, GoneError, Request
+from tests.engine_server.engine import Engine, EngineSettings, GoneError, Request
 
 FOREVER_S = 1e6
+BEGIN = 1
+"""The id of the token before a text."""
 
 
 @dataclass(kw_only=True)
@@ -44,6 +47,11 @@ async def answer(engine: Engine, method: str, path: str, authorization: str | No
         return _error(401, f"Incorrect API key provided: {authorization}")
     if path == "/v1/models":
         return _json({"object": "list", "data": [{"id": own.model, "object": "model"}]})
+    if path == "/tokenize" and own.tokenizes:
+        asked = json.loads(body)
+        engine.tokenized += 1
+        special = asked.get("add_special_tokens", False) or asked.get("add_special", False)
+        return _json({"tokens": tokens_of(asked.get(own.tokenizes, ""), own, has_special=special)})
     if path not in ("/v1/completions", "/v1/chat/completions"):
         return _error(404, "Not Found")
     asked = json.loads(body)
@@ -56,26 +64,34 @@ async def answer(engine: Engine, method: str, path: str, authorization: str | No
     refused = [name for name in own.strict if name in asked or name in asked.get("stream_options", {})]
     if refused:
         return _error(400, f"Extra inputs are not permitted: {refused[0]}")
+    if not own.takes_ids and isinstance(asked.get("prompt"), list):
+        return _error(400, "prompt: a string is expected")
     if own.fails_every and engine.requests % own.fails_every == 0:
-        return _error(own.fail_status, "a simulated fault")
+        return _error(own.fail_status, f"a simulated fault{f' of {authorization}' if own.echoes_key else ''}")
     if own.hangs_every and engine.requests % own.hangs_every == 0:
         await asyncio.sleep(FOREVER_S)
     return Answer(content_type="text/event-stream", parts=_stream(engine, path, asked))
 
 
-def _tokens_of(asked: Mapping[str, Any]) -> tuple[tuple[Any, ...], int]:
+def tokens_of(text: str, own: EngineSettings, *, has_special: bool) -> list[int]:
+    """Ids of a text's words, or of their parts of so many letters."""
+    size = own.letters or 1000
+    parts = [word[at : at + size] for word in text.split() for at in range(0, len(word), size)]
+    return [BEGIN] * (own.begins and has_special) + [1000 + zlib.crc32(part.encode()) for part in parts]
+
+
+def _prompt_of(asked: Mapping[str, Any], own: EngineSettings) -> list[int]:
     prompt = asked.get("prompt")
     if isinstance(prompt, list):
-        return tuple(prompt), len(prompt)
+        return [BEGIN] * own.adds_to_ids + prompt
     text = prompt or " ".join(message["content"] for message in asked["messages"])
-    words = tuple(text.split())
-    return words, len(words)
+    return tokens_of(text, own, has_special=True)
 
 
 async def _stream(engine: Engine, path: str, asked: Mapping[str, Any]) -> AsyncIterator[bytes]:
-    key, prompt_tokens = _tokens_of(asked)
+    ids = _prompt_of(asked, engine.settings)
     speculative = asked.get("speculative") or {}
-    one = engine.submit(key, prompt_tokens, asked["max_tokens"], speculative.get("n_max"))
+    one = engine.submit(tuple(ids), len(ids), asked["max_tokens"], speculative.get("n_max"))
     held: list[bytes] = []
     try:
         async for event in _events(engine, one, path, asked):

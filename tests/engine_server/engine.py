@@ -11,6 +11,8 @@ import random
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.engine_server.live import LiveLog
+
 
 @dataclass(frozen=True, kw_only=True)
 class EngineSettings:
@@ -18,6 +20,10 @@ class EngineSettings:
     alpha: float = 0.8
     """Each draft is accepted with it, after those before it."""
     seed: int = 0
+    schedule: tuple[tuple[int, int, int], ...] = ()
+    """Ranges [first, last, γ] of batch sizes, each γ at most `gamma`; beyond the last its γ goes on."""
+    adapts: bool = False
+    """Whether it takes the γ up to `gamma` with the most tokens a second at the batch size of a step, known to it."""
     step_s: float = 0.01
     draft_s: float = 0.001
     token_s: float = 0.001
@@ -32,6 +38,15 @@ class EngineSettings:
     draft_sampling: str = "greedy"
     tells: str = "ids"
     """How a chunk tells its tokens: ids, usage, nothing, or singly (llama.cpp: a token an event, with timings)."""
+    letters: int = 0
+    """Of a token: a longer word has several; 0 is a token a word."""
+    tokenizes: str = ""
+    """What /tokenize calls its text; empty: there is none."""
+    begins: bool = False
+    """Whether the tokenizer puts a token before a text."""
+    adds_to_ids: int = 0
+    """Tokens put before a prompt of ids."""
+    takes_ids: bool = True
     per_request: bool = False
     has_metrics: bool = True
     n_max_honoured: bool = False
@@ -96,10 +111,13 @@ class Engine:
         self._shown = {**self.counters}
         self.accepted_by_position = [0] * 16
         self.requests = 0
+        self.tokenized = 0
+        """Requests to /tokenize."""
         self.is_gone = False
         self._random = random.Random(settings.seed)
         self._cached: set[tuple[Any, ...]] = set()
         self._loop: asyncio.Task[None] | None = None
+        self.live: LiveLog | None = None
         self.step_log: list[tuple[float, int, int]] = []
         """End, rows decoding and γ of every step."""
 
@@ -112,6 +130,15 @@ class Engine:
         """Tokens a round, the bonus included."""
         alpha, finds = self.settings.alpha, self.settings.finds
         return 1 + finds * sum(alpha**position for position in range(1, gamma + 1))
+
+    def gamma_at(self, rows: int) -> int:
+        """What a step of so many rows drafts: by its schedule, by its policy, or always the same."""
+        own = self.settings
+        if own.schedule:
+            return min(self.gamma, next((k for _, last, k in own.schedule if rows <= last), own.schedule[-1][2]))
+        if own.adapts:
+            return max(range(self.gamma + 1), key=lambda gamma: self.omega(gamma) / self.t_round_s(rows, gamma))
+        return self.gamma
 
     def submit(self, key: tuple[Any, ...], prompt_tokens: int, max_tokens: int, gamma: int | None = None) -> Request:
         hit = prompt_tokens - 1 if self.settings.prefix_cache and key in self._cached else 0
@@ -147,16 +174,22 @@ class Engine:
             fresh = self.waiting[: max(0, self.settings.most_running - len(decoding))]
             del self.waiting[: len(fresh)]
             self.running += fresh
-            gammas = [self.gamma if one.gamma is None else one.gamma for one in decoding]
+            if self.live is not None:
+                self.gamma = self.live.follow()
+            begun_s = now
+            chosen = self.gamma_at(len(decoding))
+            gammas = [chosen if one.gamma is None else one.gamma for one in decoding]
             prefill = sum(one.prompt_tokens - one.cached_tokens for one in fresh) * self.settings.prefill_token_s
             longest = max(gammas, default=0)
             now += prefill + self.t_round_s(len(decoding), longest) if decoding else prefill
             await asyncio.sleep(max(0.0, now - clock()))
             self.step_log.append((now, len(decoding), longest))
             self.counters["iterations"] += 1
-            for one, gamma in zip(decoding, gammas, strict=True):
-                if one in self.running:
-                    self._round(one, gamma, now)
+            accepted = [
+                self._round(one, gamma, now) for one, gamma in zip(decoding, gammas, strict=True) if one in self.running
+            ]
+            if self.live is not None:
+                self.live.add(begun_s, accepted, len(fresh))
             for one in fresh:
                 if one in self.running:
                     self.counters["first_tokens"] += 1
@@ -169,14 +202,20 @@ class Engine:
     def _show(self, counters: dict[str, float]) -> None:
         self._shown = counters
 
-    def _round(self, one: Request, gamma: int, now: float) -> None:
+    def accepts(self, gamma: int) -> int:
+        """Drafts that one round accepts."""
+        accepted = 0
+        while accepted < gamma and self._random.random() < self.settings.alpha:
+            self.accepted_by_position[accepted] += 1
+            accepted += 1
+        return accepted
+
+    def _round(self, one: Request, gamma: int, now: float) -> int:
+        """The drafts that it accepted."""
         counters, own = self.counters, self.settings
         if gamma and own.finds < 1 and self._random.random() >= own.finds:
             gamma = 0
-        accepted = 0
-        while accepted < gamma and self._random.random() < own.alpha:
-            self.accepted_by_position[accepted] += 1
-            accepted += 1
+        accepted = self.accepts(gamma)
         if gamma:
             counters["num_drafts"] += 1
             counters["num_draft_tokens"] += gamma
@@ -188,6 +227,7 @@ class Engine:
         if own.preempts_every and counters["inter_token_latency_seconds_count"] % own.preempts_every == 0:
             counters["num_preemptions"] += 1
         self._give(one, accepted + 1, now)
+        return accepted
 
     def _give(self, one: Request, tokens: int, now: float) -> None:
         tokens = min(tokens, one.max_tokens - one.tokens)

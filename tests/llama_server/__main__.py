@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import signal
+import sys
 import threading
 from typing import Any
 
@@ -56,7 +57,10 @@ def parameters(arguments: argparse.Namespace) -> Any:
 
 
 def main() -> None:
-    server = xllamacpp.Server(parameters(options().parse_args()))
+    try:
+        server = xllamacpp.Server(parameters(options().parse_args()))
+    except Exception as error:  # llama-server ends so, too: what was wrong stands in its log, without a traceback
+        sys.exit(f"error: {error}")
     print("listening on", server.listening_address, flush=True)
     ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -29,6 +29,7 @@ def test_baselines_of_what_is_decoded_come_first() -> None:
         ("verify:3", Arm(kind="verify", gamma=3)),
         ("speculate:12", Arm(kind="speculate", gamma=12)),
         ("adaptive:svip_2", Arm(kind="adaptive", policy="svip_2")),
+        ("engine:Own_2", Arm(kind="engine", policy="Own_2")),
     ],
 )
 def test_an_arm_is_its_text(text: str, arm: Arm) -> None:
@@ -38,7 +39,18 @@ def test_an_arm_is_its_text(text: str, arm: Arm) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "speculate", "speculate:", "speculate:0", "verify:-1", "verify:\u00b2", "Plain", "adaptive:", "adaptive:A b"],
+    [
+        "",
+        "speculate",
+        "speculate:",
+        "speculate:0",
+        "verify:-1",
+        "verify:\u00b2",
+        "Plain",
+        "adaptive:",
+        "adaptive:A b",
+        "engine:2",
+    ],
 )
 def test_what_is_no_arm(text: str) -> None:
     with pytest.raises(ValueError, match=r"^arm: expected decode, .*adaptive:<policy>, got "):

@@ -255,6 +255,26 @@ def test_a_contradiction_is_named_with_both_figures_and_widens_the_interval() ->
     assert math.log(found.high[0] / found.low[0]) / 2 == pytest.approx(half, rel=0.03)
 
 
+def test_replicates_that_were_drawn_together_tell_what_prediction_and_measurement_share() -> None:
+    predicted = _spread(1.2, 0.03, 0)
+    noise = _spread(1.0, 0.02, 1) / 1.0
+    same_blocks = summarise(predicted[:, None], [3], measured={3: predicted * noise}, drawn_together=True)
+    assert same_blocks.speedup == pytest.approx([1.2])
+    assert same_blocks.low == pytest.approx(same_blocks.predicted_low)
+    # apart: half of the variance of each
+    other = summarise(predicted[:, None], [3], measured={3: _spread(1.22, 0.03, 2)}, drawn_together=True)
+    assert other.low is not None
+    assert other.high is not None
+    assert other.speedup == pytest.approx([math.sqrt(1.2 * 1.22)], rel=0.002)
+    assert math.log(other.high[0] / other.low[0]) / (2 * 1.645) == pytest.approx(0.03 / math.sqrt(2), rel=0.1)
+
+
+def test_a_difference_of_under_a_hundredth_contradicts_nothing() -> None:
+    for measured, contradicts in ((1.211, False), (1.214, True)):
+        found = summarise(_spread(1.2, 1e-5, 0)[:, None], [3], measured={3: _spread(measured, 1e-5, 1)})
+        assert found.contradicts is contradicts
+
+
 def test_a_gamma_that_was_not_decoded_moves_with_the_nearest_one_that_was() -> None:
     predicted = np.stack([_spread(value, 0.04, 0) for value in (1.3, 1.2, 1.1)], axis=1)
     found = summarise(predicted, [1, 3, 8], measured={3: _spread(0.9, 0.02, 1), 5: _spread(9.0, 0.1, 2)})

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from specgauge.bench.prompts import Prompt
 from specgauge.bench.timing.blocks import BlockRecord, Status, TimingCell, first_line
 from specgauge.configs.schema import Config
 from specgauge.model.arms import Arm, arm_names
@@ -247,6 +248,7 @@ class FakeBench:
             "cpu_type.fast_dtype": lambda: {"dtype": "float32", "why": "it is"},
             "cpu_type.bfloat16_instructions": lambda: None,
             "device.is_out_of_memory": lambda error: isinstance(error, OutOfMemoryError),
+            "models.unused_parts.import_without_unused_parts": lambda: None,
             "models.pair.load_pair": self.load_pair,
             "models.generation.generation_notes": lambda *_: [],
             "models.pair.load_model": self.load_model,
@@ -263,6 +265,7 @@ class FakeBench:
             "end_to_end.end_to_end.shuffled": lambda arms, *, seed, block: [
                 arms[(i + block) % len(arms)] for i in range(len(arms))
             ],
+            "prompts.Prompt": Prompt,
             "prompts.read_prompts": lambda workload, tell=None, seed=0: PROMPTS,
             "prompts.encode_prompts": lambda prompts, *_: [[number] for number in range(len(prompts))],
             "prompts.fitting_prompts": lambda prompts, *_: (list(range(len(prompts))), []),

@@ -1,6 +1,6 @@
 """Workers that meet with an accident, as processes of their own.
 
-    monkeypatch.setattr(worker, "work_apart", odd_workers.with_accidents("little memory", f"pause in {cell.id}"))
+    monkeypatch.setattr(pair_process, "work_apart", odd_workers.with_accidents("little memory", f"pause in {cell.id}"))
     subprocess.run([sys.executable, "-P", "-m", "tests.sweeps.odd_workers", "fake,pause in …", "run", "config.yaml"])
 
 Those named `fake …` measure with the fake bench and import no torch.
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from specgauge.cli import main as cli
-from specgauge.sweeps.run import worker
+from specgauge.sweeps.run import pair_process
 from specgauge.sweeps.run.pair import PairRun
 from specgauge.sweeps.store.checkpoint import Checkpoint
 from tests.sweeps import odd_workers
@@ -43,7 +43,7 @@ def work(accidents: tuple[str, ...], *arguments: Any) -> None:
     for accident in accidents:
         name, *where = accident.split(" in ")
         ACCIDENTS[name](*where)
-    worker.work_apart(*arguments)
+    pair_process.work_apart(*arguments)
 
 
 def at(cell: str, happens: Callable[[], object]) -> None:
@@ -121,8 +121,8 @@ ACCIDENTS: dict[str, Callable[..., object]] = {
 def main(accidents: str, *arguments: str) -> int:
     """`specgauge` whose workers have these accidents."""
     signal.signal(signal.SIGINT, signal.default_int_handler)  # tests in the background are born deaf to it
-    setattr(worker, "work_apart", odd_workers.with_accidents(*accidents.split(",")))  # noqa: B010
-    worker.GRACE_S = 0.1
+    setattr(pair_process, "work_apart", odd_workers.with_accidents(*accidents.split(",")))  # noqa: B010
+    pair_process.GRACE_S = 0.1
     return cli.main(arguments)
 
 

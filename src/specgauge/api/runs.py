@@ -89,12 +89,14 @@ def run(
         ModuleNotFoundError: torch or transformers is not installed.
     """
     made = config_of_keywords(config, target=target, draft=draft, fields=fields)
-    from specgauge.reports.html import write_report
-    from specgauge.sweeps.run.runner import run as run_sweep
+    from specgauge.sweeps.run.pair_process import started
 
     folder = RUNS / made.name if out is None else expanded(out)
-    with redirect_stdout(io.StringIO()):  # the answer, which the Run shows
-        run_sweep(made, out=folder, fresh=fresh, report=write_report, apart=True)
+    with started(is_served=made.is_served) as worker, redirect_stdout(io.StringIO()):  # the answer, which the Run shows
+        from specgauge.reports.html import write_report
+        from specgauge.sweeps.run.runner import run as run_sweep
+
+        run_sweep(made, out=folder, fresh=fresh, report=write_report, apart=True, first=worker)
     return Run(folder)
 
 

@@ -71,11 +71,15 @@ def run(
     if sys.stderr.isatty():  # a file gets stages and errors alone
         first = "" if loaded.is_served else "; torch and the models are loaded first"
         print(f"{loaded.name}: results go to {folder}{first}", file=sys.stderr)
-    from specgauge.sweeps.run.runner import run as run_sweep
+    from specgauge.sweeps.run.pair_process import started
 
     try:
-        with ended_like_ctrl_c():
-            code = run_sweep(loaded, out=folder, fresh=fresh, report=_write_report, apart=True)
+        with ended_like_ctrl_c(), started(is_served=loaded.is_served) as worker:  # it imports while this process does
+            from specgauge.sweeps.run.runner import run as run_sweep
+
+            code = run_sweep(
+                loaded, out=folder, fresh=fresh, report=_write_report, apart=True, first=worker, meanwhile=_load_report
+            )
     except KeyboardInterrupt as error:
         again = [PROGRAM, "run", config, *(["--out", str(out)] if out is not None else [])]
         again += [part for override in overrides for part in ("--set", override)]
@@ -220,8 +224,13 @@ def schema() -> None:
     print(json.dumps(json_schema(), indent=2, ensure_ascii=False, allow_nan=False))
 
 
+def _load_report() -> None:
+    """Import what writes the report, while nothing is timed."""
+    import specgauge.reports.html  # noqa: F401
+
+
 def _write_report(run_dir: Path) -> Path:
-    """The report of a run, which loads what draws it once everything is measured."""
+    """The report of a run."""
     from specgauge.reports.html import write_report
 
     return write_report(run_dir)

@@ -127,7 +127,10 @@ def test_steps_of_a_request_tell_acceptance_at_each_gamma() -> None:
         0: (2, 2, None),
     }
     assert set(request_counts(stream_of(2, **STEPS), is_by_round=False)) == {2, 4}
-    assert request_counts(stream_of(7, num_spec_steps=0)) == {}
+    plain = request_counts(stream_of(7, num_spec_steps=0))
+    assert {gamma: (one.rounds, one.tokens) for gamma, one in plain.items()} == {0: (6, 6)}
+    assert request_counts(stream_of(7, num_spec_steps=0), is_by_round=False) == {}
+    assert request_counts(stream_of(7)) == {}
 
 
 @pytest.mark.parametrize(

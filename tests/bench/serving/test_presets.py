@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from specgauge.bench.serving.presets import METHODS, Command, Served, filled, preset
+from specgauge.bench.serving.presets import METHODS, Command, Served, filled, preset, speculation
 
 FOLDER = Path("server")
 VLLM = Served(kind="vllm", target="org/model", draft="org/small")
@@ -186,3 +186,33 @@ def test_drafts_accepted_at_a_rate_that_is_given() -> None:
     llama = Served(kind="llama_cpp", target="t", draft="d", alpha=0.8)
     assert words_of(llama, 2)[-2:] == ["--spec-synth-rates", "0.8,0.64"]
     assert words_of(llama, 0) == words_of(Served(kind="llama_cpp", target="t", draft="d"), 0)
+
+
+def test_drafts_accepted_at_a_rate_for_each_position() -> None:
+    served = Served(kind="vllm", target="t", draft="d", alpha=(0.9, 0.5, 0.1))
+    assert json.loads(words_of(served, 2)[-1])["synthetic_acceptance_rates"] == [0.9, 0.45]
+    with pytest.raises(ValueError, match=r"^validate\.acceptance: expected 0 to 1, got 2$"):
+        Served(kind="vllm", target="t", draft="d", alpha=(0.9, 2.0))
+
+
+def test_an_engines_own_settings_stand_beside_ours_or_in_their_place() -> None:
+    schedule = [[1, 8, 3], [9, 64, 0]]
+    own = {"num_speculative_tokens": 3, "num_speculative_tokens_per_batch_size": schedule}
+    assert json.loads(words_of(Served(kind="vllm", target="t", draft="d", own=own), 5)[-1]) == {
+        "method": "draft_model", "model": "d", **own,
+    }  # fmt: skip
+    own = {"speculative-num-steps": 3, "speculative_adaptive": True, "speculative-num-draft-tokens": False}
+    adaptive = {"speculative-adaptive-config": {"1": [3], "8": [0]}}
+    words, files = speculation(Served(kind="sglang", target="t", draft="d", own=own | adaptive), 5, FOLDER)
+    path = FOLDER / "speculative-adaptive-config.json"
+    assert words[4:] == (
+        "--speculative-num-steps", "3", "--speculative-eagle-topk", "1", "--speculative-adaptive",
+        "--speculative-adaptive-config", str(path),
+    )  # fmt: skip
+    assert json.loads(files[path]) == adaptive["speculative-adaptive-config"]
+    served = Served(kind="tensorrt_llm", target="t", draft="d/e", own={"draft_len_schedule": {4: 4, 8: 2}})
+    _, files = speculation(served, 4, FOLDER)
+    assert next(iter(files.values())) == (
+        'speculative_config:\n  decoding_type: Draft_Target\n  max_draft_len: 4\n  speculative_model: "d/e"\n'
+        "  draft_len_schedule: {4: 4, 8: 2}\n"
+    )

@@ -114,6 +114,20 @@ def test_prompts_without_a_start_neither_count_nor_divide() -> None:
     assert np.isnan(ratio_replicates(np.zeros((3, 1)), np.zeros((3, 1)), weights)).all()
 
 
+@pytest.mark.parametrize("shape", [(1,), (2,), (200,), (7, 3), (201, 2, 2)])
+@pytest.mark.parametrize("confidence", [0.5, 0.9, 0.99])
+def test_percentiles_are_those_of_numpy(shape: tuple[int, ...], confidence: float) -> None:
+    drawn = np.random.default_rng(3).standard_normal(shape)
+    expected = np.quantile(drawn, [0.5 - confidence / 2, 0.5 + confidence / 2], axis=0)
+    np.testing.assert_array_equal(percentile_interval(drawn, confidence), expected)
+
+
+def test_percentiles_of_what_is_not_a_number_are_none() -> None:
+    low, high = percentile_interval([[1.0, math.nan], [2.0, 3.0], [3.0, 4.0]], 0.5)
+    np.testing.assert_array_equal(low, [1.5, math.nan])
+    np.testing.assert_array_equal(high, [2.5, math.nan])
+
+
 def test_a_percentile_interval_is_central() -> None:
     replicates = np.stack([np.arange(101.0), np.full(101, np.nan)], axis=1)
     low, high = percentile_interval(replicates, 0.9)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from specgauge.configs.loader import load_config
-from specgauge.sweeps.run import runner, worker
+from specgauge.sweeps.run import pair_process, runner
 from tests.sweeps import odd_workers
 
 ACCIDENTS = "SPECGAUGE_TEST_ACCIDENTS"
@@ -22,7 +22,7 @@ ACCIDENTS = "SPECGAUGE_TEST_ACCIDENTS"
 
 def set_up() -> None:
     """What a process of Ray does first: measure with the accidents that its environment names."""
-    setattr(worker, "work_apart", odd_workers.with_accidents(*os.environ[ACCIDENTS].split(",")))  # noqa: B010
+    setattr(pair_process, "work_apart", odd_workers.with_accidents(*os.environ[ACCIDENTS].split(",")))  # noqa: B010
 
 
 def runtime(*accidents: str) -> dict[str, Any]:

@@ -87,7 +87,7 @@ def test_a_run_goes_on_where_its_driver_was_killed_here_or_there(tmp_path: Path)
     assert len(keys) == len(set(keys)) == BLOCKS
     local = CONFIG.model_copy(update={"executor": made.config().executor})
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("specgauge.sweeps.run.worker.work_apart", odd_workers.with_accidents("fake"))
+        patched.setattr("specgauge.sweeps.run.pair_process.work_apart", odd_workers.with_accidents("fake"))
         patched.setenv("PYTHONPATH", odd_workers.PATHS)
         assert runner.run(local, out=out, apart=True) == 0
     assert len(Run.open(out).journal()) == BLOCKS

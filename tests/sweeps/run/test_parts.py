@@ -11,7 +11,7 @@ import pytest
 
 from specgauge.model.arms import arm_names
 from specgauge.sweeps.plan import plan_cells
-from specgauge.sweeps.run import worker
+from specgauge.sweeps.run import pair_process
 from specgauge.sweeps.run.session import Part
 from specgauge.sweeps.run.worker import end_pair, measure_apart, work
 from specgauge.sweeps.store.outcomes import PairOutcome, together
@@ -89,20 +89,20 @@ def test_the_outcome_of_a_pair_is_that_of_its_parts() -> None:
     assert together([PairOutcome(), PairOutcome()]) == PairOutcome()
 
 
-def test_what_is_done_meanwhile_ends_the_worker_by_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_watches_a_worker_ends_it_by_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is called again and again while the worker measures."""
     made.begin(tmp_path, DECODED).close()
     (first, *_) = plan_cells(DECODED)
     accidents: Sequence[str] = ("fake", f"pause in {first.id}")
-    monkeypatch.setattr(worker, "work_apart", odd_workers.with_accidents(*accidents))
+    monkeypatch.setattr(pair_process, "work_apart", odd_workers.with_accidents(*accidents))
     monkeypatch.setenv("PYTHONPATH", odd_workers.PATHS)
     calls: list[Any] = []
 
-    def meanwhile() -> None:
+    def watch() -> None:
         calls.append(None)
         if len(calls) > 2:
             raise ValueError("enough")
 
     with pytest.raises(ValueError, match="enough"):
-        measure_apart(tmp_path, DECODED, "p", say=print, meanwhile=meanwhile)
+        measure_apart(tmp_path, DECODED, "p", say=print, watch=watch)
     made.begin(tmp_path, DECODED).close()  # nobody holds it any more

@@ -59,16 +59,22 @@ Use = Callable[..., list[list[Label]]]
 
 @pytest.fixture
 def script(monkeypatch: pytest.MonkeyPatch) -> Use:
-    """What each worker does, in the place of `worker._start`; returns what each was told to skip, as it comes."""
+    """What each worker does, in the place of its process; returns what each was told to skip, as it comes."""
 
     def use(*steps: Step) -> list[list[Label]]:
         to_come, skipped = iter(steps), []
 
-        def start(run: Path, pair: str, labels: Sequence[Label], *_: Any) -> tuple[int, Sent]:
-            skipped.append(list(labels))
-            return next(to_come)(run)
+        class Scripted:
+            def __init__(self, *, is_served: bool) -> None:
+                assert not is_served
 
-        monkeypatch.setattr(worker, "_start", start)
+            def measure(
+                self, run: Path, pair: str, labels: Sequence[Label], *_: object, **__: object
+            ) -> tuple[int, Sent]:
+                skipped.append(list(labels))
+                return next(to_come)(run)
+
+        monkeypatch.setattr(worker, "PairProcess", Scripted)
         return skipped
 
     return use

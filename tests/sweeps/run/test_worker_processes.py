@@ -16,7 +16,7 @@ import pytest
 from specgauge.cli.main import main
 from specgauge.configs.loader import config_to_yaml, load_config
 from specgauge.sweeps.plan import plan_cells
-from specgauge.sweeps.run import worker
+from specgauge.sweeps.run import pair_process
 from specgauge.sweeps.run.worker import measure_apart, work
 from specgauge.sweeps.store.checkpoint import MARK
 from specgauge.sweeps.store.files import StorageError
@@ -113,7 +113,7 @@ def test_a_full_disk_is_one_line_and_the_run_is_resumed(
     config = made.config(grid={"batch_size": [1, 2, 4], "context": [64, 65, 66], "gamma": "1:3"})
     made.begin(path, config).close()
     with monkeypatch.context() as patched:
-        patched.setattr(worker, "work_apart", odd_workers.with_accidents("fake", "full disk"))
+        patched.setattr(pair_process, "work_apart", odd_workers.with_accidents("fake", "full disk"))
         with pytest.raises(StorageError, match=r"cells\.jsonl: cannot write, File too large: what was measured before"):
             measure_apart(path, config, "p", say=print)
     content = (path / "cells.jsonl").read_bytes()
@@ -127,11 +127,11 @@ def test_a_full_disk_is_one_line_and_the_run_is_resumed(
 SCRIPT = """
 import sys
 import specgauge
-from specgauge.sweeps.run import worker
+from specgauge.sweeps.run import pair_process
 from tests.sweeps import odd_workers
 from tests.sweeps.apart import CONFIG
 print("the script runs", file=sys.stderr)
-worker.work_apart = odd_workers.with_accidents("refuse in left_behind", "fake")
+pair_process.work_apart = odd_workers.with_accidents("refuse in left_behind", "fake")
 print(specgauge.run(CONFIG, out="run"))
 sys.exit("torch" in sys.modules)
 """
@@ -178,7 +178,9 @@ def test_the_cells_after_the_one_that_was_killed_are_measured_and_the_next_run_m
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     with monkeypatch.context() as accidents:
-        accidents.setattr(worker, "work_apart", odd_workers.with_accidents("little memory", f"death in {cells[4].id}"))
+        accidents.setattr(
+            pair_process, "work_apart", odd_workers.with_accidents("little memory", f"death in {cells[4].id}")
+        )
         code = main(command)
     out, errors = capfd.readouterr()
     assert code == 1, errors

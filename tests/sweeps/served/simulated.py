@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from specgauge.bench.prompts import read_prompts
 from specgauge.bench.serving.streams import OpenAIClient
@@ -13,6 +13,7 @@ from specgauge.sweeps.run.progress import Progress
 from specgauge.sweeps.run.session import Session
 from specgauge.sweeps.served.environment import served_environment
 from specgauge.sweeps.served.measure import ServedPair
+from specgauge.sweeps.served.servers import ArmKey, running_key
 from specgauge.sweeps.store.outcomes import PairOutcome, keep_outcomes
 from specgauge.sweeps.store.rundir import Run
 from specgauge.sweeps.store.writer import OpenRun
@@ -33,22 +34,30 @@ def served_config(gammas: tuple[int, ...] = (0, 1, 3), **sections: Any) -> Confi
     return config_of(content | sections, "served.yaml")
 
 
+class Connects(Protocol):
+    """Whatever has clients of engines."""
+
+    def connect(self, engine: EngineConfig, base_url: str) -> OpenAIClient: ...
+
+
 class Servers:
     """The engines by γ, as what connects to them."""
 
     def __init__(self, engines: Mapping[int, Engine]) -> None:
         self.engines = engines
-        self.transports = {gamma: EngineTransport(engine) for gamma, engine in engines.items()}
+        self.transports: dict[ArmKey, EngineTransport] = {
+            gamma: EngineTransport(engine) for gamma, engine in engines.items()
+        }
+
+    def add(self, policy: str, engine: Engine) -> None:
+        self.transports[policy] = EngineTransport(engine)
 
     def connect(self, engine: EngineConfig, base_url: str) -> OpenAIClient:
-        gamma = engine.gamma
-        assert gamma is not None
-        return OpenAIClient(
-            base_url, engine.model, api_key_env=engine.api_key_env, transport=self.transports[gamma], timeout_s=30.0
-        )
+        transport = self.transports[running_key(engine)]
+        return OpenAIClient(base_url, engine.model, api_key_env=engine.api_key_env, transport=transport, timeout_s=30.0)
 
 
-def measure(path: Path, config: Config, servers: Servers) -> PairOutcome:
+def measure(path: Path, config: Config, servers: Connects) -> PairOutcome:
     """One call of a run, as far as its first pair goes."""
     with OpenRun(path, config, fresh=False) as opened:
         opened.check_environment(served_environment(config))

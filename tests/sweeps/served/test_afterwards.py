@@ -1,11 +1,14 @@
 """What comes after a run of servers: answers, report, exports and comparison take it as any other run."""
 
 from dataclasses import replace
+from html import unescape
 
 import pytest
 
+from specgauge.reports.formatting import sentence
 from specgauge.reports.html import write_report
 from specgauge.sweeps.analysis.predictions import predict_run
+from specgauge.sweeps.answer_table import answer_text
 from specgauge.sweeps.compare import compare
 from specgauge.sweeps.exports.registry import ENGINES
 from specgauge.sweeps.exports.run_answers import run_answers
@@ -53,6 +56,42 @@ def test_the_schedule_drafts_where_it_pays(runs: tuple[Run, Run]) -> None:
     answers = run_answers(runs[0], engine.rules, undecided="off")
     assert "servers" in answers.origin
     assert {point.batch_size: point.gamma for point in answers.points} == {1: 2, 16: 0}
+
+
+def test_the_break_even_concurrency_is_told(runs: tuple[Run, Run]) -> None:
+    # 1.96 · 10 ms over rounds of 12 ms at 1 and 76 ms at 16 streams: 1 at 2.8 streams
+    words = "Speculation pays at concurrency 1 to 2; break-even at 3 (interpolated)."
+    answers = recommend(runs[0])
+    assert [(one["pays"], one["break_even_batch_size"]) for one in answers.break_even] == [([[1, 2]], 3)]
+    assert answers.breaks_even == words
+    assert words in answer_text(answers)
+    assert words in unescape(write_report(runs[0].path).read_text(encoding="utf-8"))
+    assert recommend(runs[0], batch_size=1).breaks_even == ""
+
+
+@pytest.mark.parametrize(
+    ("pays", "end", "words"),
+    [
+        ([], None, "at no concurrency from 1 to 16."),
+        ([[1, 16]], None, "at every concurrency from 1 to 16; break-even lies beyond."),
+        ([[1, 7]], 8, "at concurrency 1 to 7; break-even at 8."),
+        ([[1, 1], [4, 16]], 2, "at concurrency 1, 4 to 16; break-even at 2 (interpolated)."),
+    ],
+)
+def test_where_speculation_pays_in_words(
+    runs: tuple[Run, Run], pays: list[list[int]], end: int | None, words: str
+) -> None:
+    found = {"measured": [1, 8, 16], "pays": pays, "break_even_batch_size": end}
+    assert replace(recommend(runs[0]), break_even=(found,)).breaks_even == f"Speculation pays {words}"
+
+
+def test_report_and_terminal_trust_servers_alike(runs: tuple[Run, Run]) -> None:
+    page = unescape(write_report(runs[0].path).read_text(encoding="utf-8"))
+    answers = recommend(runs[0])
+    assert f"Trust: {answers.trust.level}" in page
+    assert answers.trust.reasons[0] in page
+    assert "import" not in answers.next_step
+    assert sentence(answers.next_step) in page.replace("\u00a0", " ")
 
 
 def test_the_report_is_written_without_a_gap(runs: tuple[Run, Run]) -> None:

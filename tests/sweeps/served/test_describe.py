@@ -19,6 +19,10 @@ LAUNCHED: dict[str, dict[str, Any]] = {
     "llama": {"kind": "llama_cpp", "target": "big.gguf", "method": "ngram", "launch": {}},
     "own": {"launch": {"command": "serve --port {port} --drafts {gamma}"}},
 }
+ARMS: dict[str, dict[str, Any]] = {
+    "vllm": {"name": "schedule", "speculative": {"num_speculative_tokens_per_batch_size": [[1, 8, 4], [9, 64, 0]]}},
+    "sglang": {"name": "adaptive", "speculative": {"speculative-adaptive": True, "speculative-num-steps": 3}},
+}
 
 
 def test_what_it_says(snapshot: Callable[[str, str], None]) -> None:
@@ -27,6 +31,15 @@ def test_what_it_says(snapshot: Callable[[str, str], None]) -> None:
     texts = [
         describe(served_config((0, 1, 3), precision={})),
         describe(served_config(pairs=pairs, grid=grid, precision={"max_seconds": None})),
+    ]
+    armed = {name: {**LAUNCHED[name], "arms": [ARMS[name]]} for name in ARMS}
+    pairs = [{"name": name, "engine": engine} for name, engine in armed.items()]
+    forced = [pair for pair in pairs if pair["name"] == "vllm"]
+    running = [{"base_url": "http://h:1", "gamma": 0}, {"base_url": "http://h:2", "arm": "own"}]
+    texts += [
+        describe(served_config(pairs=pairs, grid=grid, validate={"gamma": [2]})),
+        describe(served_config(pairs=forced, grid=grid, validate={"acceptance": 0.8, "max_seconds": None})),
+        describe(served_config(pairs=[{"name": "running", "engine": running}], grid=grid, validate={})),
     ]
     snapshot("describe_served", "\n---\n".join(texts) + "\n")
 

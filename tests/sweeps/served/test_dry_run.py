@@ -19,6 +19,12 @@ def test_each_server_is_told_by_its_answer() -> None:
     assert "with metrics of each request" in lines[1]
 
 
+def test_prompts_of_ids_are_told() -> None:
+    servers, config = engines(0, tokenizes="prompt", letters=2), served_config((0,), grid={"context": 64, "gamma": 1})
+    (line,) = simulate(_ask(config, [("a", config.pairs[0].engines[0])], servers.connect)).splitlines()
+    assert "after 64 of the prompt, sent as ids, in 32 chunks" in line
+
+
 def test_a_configuration_without_a_server_that_runs_is_refused() -> None:
     engine = {"kind": "vllm", "target": "t", "draft": "d", "launch": {}}
     config = served_config(pairs=[{"name": "a", "engine": engine}])

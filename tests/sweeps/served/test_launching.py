@@ -6,30 +6,37 @@ import os
 import shlex
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from specgauge.configs.engines import EngineConfig
 from specgauge.configs.schema import Config
 from specgauge.sweeps.analysis.predictions import predict_run
+from specgauge.sweeps.analysis.restarts import restart_ratios
 from specgauge.sweeps.run.runner import run
-from specgauge.sweeps.served.launching import Launch, LiveServer, StartedServer, launched_visits
+from specgauge.sweeps.served.launching import Launch, LiveServer, StartedServer, checked_gammas, launched_visits
 from specgauge.sweeps.store.rundir import Run
+from specgauge.sweeps.store.served import read_served
 from tests.sweeps.served.simulated import served_config
 
 ROOT = Path(__file__).parents[3]
 SETTINGS = json.dumps({"step_s": 0.004, "draft_s": 0.0005, "per_request": True})
 
+ENGINE = [sys.executable, "-m", "tests.engine_server", "--port", "{port}"]
+ENV = {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
 
-def launched(options: Sequence[str] = (), **sections: Any) -> Config:
-    words = [sys.executable, "-m", "tests.engine_server", "--port", "{port}", "--gamma", "{gamma}"]
+
+def launched(options: Sequence[str] = (), *, kind: str = "openai", **sections: Any) -> Config:
+    words = [*ENGINE, "--gamma", "{gamma}"]
     engine = {
+        "kind": kind,
         "launch": {
             "command": shlex.join([*words, "--settings", SETTINGS, *options]),
             "ready_seconds": 60,
             "stop_seconds": 5,
-            "env": {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])},
-        }
+            "env": ENV,
+        },
     }
     return served_config(
         **{
@@ -63,6 +70,20 @@ def test_a_vllm_takes_every_gamma_between_two_visits_of_a_plain_server() -> None
     assert visited({**engine, "launch": {"live": False}}, [0, 2])[0] == ("StartedServer", (0,), [0, 1, 2])
     lookups = {"kind": "vllm", "target": "t", "method": "ngram", "launch": {}}
     assert visited(lookups, [0, 2, 4]) == [("LiveServer", (0, 2, 4), list(range(8)))]
+
+
+def test_the_middle_and_the_largest_gamma_of_a_live_server_are_checked_by_restart() -> None:
+    engine = {"kind": "vllm", "target": "t", "draft": "d", "launch": {}}
+    launch = Launch(engine=EngineConfig.model_validate(engine), folder=Path("servers"), streams=4)
+    assert checked_gammas(launch, [0, 1, 2, 4]) == [2, 4]
+    assert checked_gammas(launch, [0, 3]) == [3]
+    visits = list(launched_visits(launch, [0, 1, 2, 4], blocks=3, most=8, checked=(2, 4)))
+    assert [(one.gammas, one.purpose, len(one.blocks or ())) for one in visits] == [
+        ((0,), "timing", 3), ((1, 2, 4), "timing", 8), ((2,), "restart", 3), ((4,), "restart", 3), ((0,), "timing", 3),
+    ]  # fmt: skip
+    for own in ({"check_live": False}, {"live": False}):
+        without = EngineConfig.model_validate({**engine, "launch": own})
+        assert checked_gammas(replace(launch, engine=without), [0, 1, 2, 4]) == []
 
 
 def test_where_one_server_cannot_take_every_gamma_each_has_its_own() -> None:
@@ -106,6 +127,44 @@ def test_a_run_starts_a_server_for_each_gamma_and_keeps_their_logs(tmp_path: Pat
     assert {path.name for path in (tmp_path / "run" / "servers" / "a").glob("*.log")} == {"gamma-0.log", "gamma-2.log"}
     (row,) = made.predictions().itertuples()
     assert row.status == "ok"
+
+
+LIVE = {
+    "kind": "vllm",
+    "target": "t",
+    "draft": "d",
+    "launch": {
+        "command": shlex.join([*ENGINE, "--settings", SETTINGS, "--speculative-config", "{speculative}"]),
+        "ready_seconds": 60,
+        "stop_seconds": 5,
+        "env": ENV,
+    },
+}
+
+
+def test_one_server_takes_every_gamma_and_two_are_checked_by_restart(tmp_path: Path) -> None:
+    grid = {"batch_size": [1, 2], "context": 16, "gamma": [1, 2, 3]}
+    config = launched(pairs=[{"name": "a", "engine": LIVE}], grid=grid)
+    assert run(config, out=tmp_path / "run", apart=True) == 0
+    made = Run.open(tmp_path / "run")
+    rows = read_served(made.path)
+    live = [row for row in rows if row.server == "live"]
+    assert {(row.gamma, row.batch_size) for row in live} == {(gamma, size) for gamma in (1, 2, 3) for size in (1, 2)}
+    for row in live:
+        assert (row.t_round_from, row.reason) == ("steps", None)
+        assert row.t_round_s is not None
+        assert row.t_round_s >= 0.004
+        assert row.t_round_client_s is not None
+    checked = [(row.gamma, row.batch_size) for row in rows if row.purpose == "restart"]
+    assert sorted(set(checked)) == [(2, 1), (2, 2), (3, 1), (3, 2)]
+    found = restart_ratios(rows, confidence=0.9)
+    assert [(one.gamma, one.batch_size) for one in found] == sorted(set(checked))
+    assert all(0 < one.low <= one.ratio <= one.high and one.plain is not None for one in found)
+    journal = made.journal()
+    assert {line.arm for line in journal if line.status == "ok"} == {"decode", "round:1", "round:2", "round:3"}
+    size = (made.path / "served.jsonl").stat().st_size
+    assert run(config, out=tmp_path / "run", apart=True) == 0
+    assert (made.path / "served.jsonl").stat().st_size == size  # everything is there
 
 
 def test_a_server_that_does_not_start_is_quoted_and_its_log_kept(tmp_path: Path) -> None:

@@ -1,0 +1,105 @@
+"""S as servers gave it beside its prediction: what its replicates are, and what is taken from blocks of which kind."""
+
+import json
+import math
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from specgauge.sweeps.analysis.cell_estimate import ONE_RUN_SPREAD
+from specgauge.sweeps.analysis.predictions import AnalysedRun, predict_run
+from specgauge.sweeps.analysis.served import mean_replicates, paired_blocks, speedups_of_blocks
+from specgauge.sweeps.recommend import recommend
+from specgauge.sweeps.store.rundir import Run
+from specgauge.sweeps.store.served import ServedRow
+from tests.benchmarks.served import PACE_SPREAD, measured_run
+
+
+def row(gamma: int, block: int, **figures: object) -> ServedRow:
+    named: dict[str, object] = {"pair": "a", "sampling": "greedy", "batch_size": 1, "context": 64}
+    return ServedRow(**named, gamma=gamma, block=block, **figures)  # type: ignore[arg-type]
+
+
+def test_blocks_are_paired_by_number_and_purpose_where_both_count() -> None:
+    rows = [
+        *(row(0, block, token_s=0.02) for block in range(4)),
+        *(row(2, block, token_s=0.01) for block in (0, 1)),
+        row(2, 2, token_s=0.01, reason="requests failed"),
+        row(2, 3, token_s=0.01, purpose="validation"),
+    ]
+    assert [own.block for _, own in paired_blocks(rows, "timing", 2)] == [0, 1]
+    assert paired_blocks(rows, "validation", 2) == []
+
+
+def test_s_of_a_block_is_that_of_steady_decoding_else_of_whole_streams() -> None:
+    told = row(0, 0, token_s=0.02, tpot_s=0.03), row(2, 0, token_s=0.01, tpot_s=0.02)
+    not_told = row(0, 0, token_s=0.02, tpot_s=0.03), row(2, 0, tpot_s=0.02)
+    assert speedups_of_blocks([told, not_told, (row(0, 0), row(2, 0))]) == [2.0, pytest.approx(1.5)]
+
+
+def test_a_mean_varies_as_student_s_t_over_its_blocks() -> None:
+    found = mean_replicates([0.1, 0.3, 0.2], replicates=20_000, seed=(1,))
+    assert found is not None
+    assert found[0] == pytest.approx(0.2)
+    # t of 2 degrees at .95 is 2.920
+    assert np.quantile(found[1:], 0.95) == pytest.approx(0.2 + 2.920 * 0.1 / math.sqrt(3), rel=0.05)
+    single = mean_replicates([0.1], replicates=20_000, seed=(1,))
+    assert single is not None
+    assert single[1:].std() == pytest.approx(ONE_RUN_SPREAD, rel=0.05)
+    assert mean_replicates([], replicates=10, seed=(1,)) is None
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
+    folder = tmp_path_factory.mktemp("runs")
+    more: dict[str, dict[str, Any]] = {"timing": {}, "validation": {"validate": {"max_new_tokens": 64}}}
+    return {
+        name: measured_run(folder / name, 5, sizes=(4,), pace_spread=PACE_SPREAD, **own) for name, own in more.items()
+    }
+
+
+def test_blocks_that_the_prediction_is_made_of_add_nothing_to_it(runs: dict[str, Run]) -> None:
+    analysed = AnalysedRun.read(runs["timing"])
+    for setting, cell in analysed.points():
+        estimate = analysed.estimate(setting, cell)
+        assert estimate is not None
+        # but for the little that τ² gives where they happen to lie apart
+        assert estimate.speedup.speedup == pytest.approx(estimate.speedup.predicted, rel=0.01)
+        assert not estimate.speedup.contradicts
+
+
+def test_blocks_of_validation_are_weighed_with_the_prediction_as_one_number(runs: dict[str, Run]) -> None:
+    run = runs["validation"]
+    (entry,) = run.recommendations()
+    (row,) = [one for one in run.validation() if one["gamma"] == entry["recommended_gamma"]]
+    assert row["measured_in"] == "validation"
+    ends = sorted([row["speedup_measured"], entry["speedup_predicted"]["value"]])
+    assert ends[0] < entry["speedup"]["value"] < ends[1]
+    both = entry["speedup"]["high"] / entry["speedup"]["low"]
+    assert both < entry["speedup_predicted"]["high"] / entry["speedup_predicted"]["low"]
+
+
+def test_blocks_of_validation_that_contradict_it_leave_no_decision(runs: dict[str, Run], tmp_path: Path) -> None:
+    run = runs["validation"]
+    path = tmp_path / "run"
+    shutil.copytree(run.path, path)
+    served = path / "served.jsonl"
+    predicted = run.recommendations()[0]["speedup_predicted"]["value"]
+    assert predicted < 0.95
+    lines = []
+    for line in served.read_text(encoding="utf-8").splitlines():
+        found = json.loads(line)
+        if found["purpose"] == "validation" and found["gamma"]:
+            found["token_s"] *= predicted**2  # S measured is as far above 1 as the prediction is below it
+        lines.append(json.dumps(found))
+    served.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    predict_run(Run.open(path))
+    (entry,) = Run.open(path).recommendations()
+    assert entry["decision"] == "undecided"
+    assert entry["reason"].startswith("prediction and measurement disagree at gamma")
+    low, high = entry["speedup"]["low"], entry["speedup"]["high"]
+    assert low < 1 < high
+    assert recommend(Run.open(path)).trust.reasons == ("prediction and measurement disagree in 1 of 1 cell",)
