@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
 ANSWER_S = 10.0
 """For a cluster to answer."""
+HTTP2_GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+"""What a gRPC server answers at once, as a cluster's is; Ray itself would wait for minutes for one that does not."""
 POLL_S = 0.5
 NODELESS_S = 30.0
 """Without any node that could measure, before the rest is given up."""
@@ -132,7 +134,10 @@ def check_ray(executor: ExecutorConfig) -> None:
     at = host_and_port(executor.address)
     if at is not None:
         try:
-            socket.create_connection(at, timeout=ANSWER_S).close()
+            with socket.create_connection(at, timeout=ANSWER_S) as connection:
+                connection.sendall(HTTP2_GREETING)
+                if not connection.recv(1):
+                    raise ConnectionResetError("it is no Ray cluster")
         except OSError as error:
             raise ValueError(
                 f"executor.address: expected a Ray cluster at {executor.address}, which does not answer "

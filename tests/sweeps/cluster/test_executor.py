@@ -75,11 +75,14 @@ def test_ray_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys:
 
 def test_an_address_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(executor, "find_spec", lambda name: object())
-    with socket.create_server(("127.0.0.1", 0)) as server:
+    monkeypatch.setattr(executor, "ANSWER_S", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as server:  # one that takes the call and says nothing
         port = server.getsockname()[1]
-        check_ray(made.config(executor={"kind": "ray", "address": f"127.0.0.1:{port}"}).executor)
+        at = made.config(executor={"kind": "ray", "address": f"127.0.0.1:{port}"}).executor
+        with pytest.raises(ValueError, match=rf"executor.address: .* 127.0.0.1:{port}, which does not answer \(timed"):
+            check_ray(at)
     with pytest.raises(ValueError, match=rf"executor.address: .* 127.0.0.1:{port}, which does not answer"):
-        check_ray(made.config(executor={"kind": "ray", "address": f"127.0.0.1:{port}"}).executor)
+        check_ray(at)
 
 
 def test_servers_are_measured_from_where_their_client_is() -> None:
