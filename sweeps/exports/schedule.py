@@ -108,7 +108,7 @@ def best_speedups(points: Mapping[int, KnownPoint]) -> dict[int, float]:
             continue
         first, second = (_End.of(points[size], size, shared) for size in (low, high))
         for size in sizes_between(low, high)[1:-1].tolist():
-            found[size] = float(_estimate_between(ends[0], ends[1], size, (size - low) / (high - low)).max())
+            found[size] = float(_estimate_between(first, second, size, (size - low) / (high - low)).max())
     return dict(sorted(found.items()))
 
 
@@ -172,7 +172,7 @@ def _interpolation(
 
     def between(size: int) -> SpeedupEstimate:
         share = (size - low) / (high - low)
-        estimate = _estimate_between(ends[0], ends[1], size, share)
+        estimate = _estimate_between(first, second, size, share)
         drawn = ends[0].drawn ** (1 - share) * ends[1].drawn ** share
         return summarise(np.concatenate([estimate[None], estimate * drawn]), gammas, confidence=confidence)
 
