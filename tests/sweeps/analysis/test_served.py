@@ -4,6 +4,7 @@ import json
 import math
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -54,7 +55,7 @@ def test_a_mean_varies_as_student_s_t_over_its_blocks() -> None:
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
     folder = tmp_path_factory.mktemp("runs")
-    more = {"timing": {}, "validation": {"validate": {"max_new_tokens": 64}}}
+    more: dict[str, dict[str, Any]] = {"timing": {}, "validation": {"validate": {"max_new_tokens": 64}}}
     return {
         name: measured_run(folder / name, 5, sizes=(4,), pace_spread=PACE_SPREAD, **own) for name, own in more.items()
     }
