@@ -28,10 +28,8 @@ from specgauge.bench.serving.server import LaunchedServer, free_port
 from specgauge.bench.serving.streams import OpenAIClient
 from specgauge.configs.engines import NGRAM, EngineConfig
 from specgauge.sweeps.served.servers import ArmKey, Arms, Connect, ServedArm, Visit, connect
-from specgauge.sweeps.store.served import Purpose
+from specgauge.sweeps.store.served import LIVE, Purpose
 
-LIVE = "live"
-"""The name of the server that takes every γ in turn."""
 BLOCKS_A_VISIT = 3
 """Blocks of a cell that a server takes before it is ended, at least."""
 

@@ -8,7 +8,7 @@ from statistics import median
 from typing import Any
 
 from specgauge.configs.engines import EXPORTED
-from specgauge.sweeps.served.restarts import restart_ratios
+from specgauge.sweeps.analysis.restarts import restart_ratios
 from specgauge.sweeps.store.schema import WarningRow
 from specgauge.sweeps.store.served import ServedRow
 from specgauge.sweeps.text_table import count

@@ -36,6 +36,8 @@ from specgauge.sweeps.store.schema import (
 )
 
 SERVED = "served.jsonl"
+LIVE = "live"
+"""The name of a server that takes every γ in turn."""
 Purpose = Literal["timing", "validation", "forced", "restart"]
 """Whether costs and acceptance are made of a block; or it validates what they recommend, or costs alone, as drafts were
 accepted at a given rate; or holds a server that was started with its γ alone against the one that takes every γ in

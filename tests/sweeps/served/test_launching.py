@@ -13,9 +13,9 @@ from typing import Any
 from specgauge.configs.engines import EngineConfig
 from specgauge.configs.schema import Config
 from specgauge.sweeps.analysis.predictions import predict_run
+from specgauge.sweeps.analysis.restarts import restart_ratios
 from specgauge.sweeps.run.runner import run
 from specgauge.sweeps.served.launching import Launch, LiveServer, StartedServer, checked_gammas, launched_visits
-from specgauge.sweeps.served.restarts import restart_ratios
 from specgauge.sweeps.store.rundir import Run
 from specgauge.sweeps.store.served import read_served
 from tests.sweeps.served.simulated import served_config

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from specgauge.sweeps.served.restarts import restart_ratios
+from specgauge.sweeps.analysis.restarts import restart_ratios
 from specgauge.sweeps.served.warnings import live_warnings
 from specgauge.sweeps.store.served import Purpose, ServedRow
 
