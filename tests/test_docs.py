@@ -26,6 +26,7 @@ from specgauge.bench.end_to_end import benchmark
 from specgauge.cli.main import COMMANDS
 from specgauge.configs.engines import EngineArm, EngineConfig, LaunchConfig
 from specgauge.configs.errors import field_words
+from specgauge.configs.executor import ExecutorConfig
 from specgauge.configs.fields import Section, field_docstrings
 from specgauge.configs.loader import json_schema, load_config, shipped_text
 from specgauge.configs.pairs import LayersDraft, ModelConfig, NgramConfig, PairConfig
@@ -74,6 +75,7 @@ SECTIONS: dict[str, type[Section]] = {
     "acceptance": AcceptanceConfig,
     "validate": ValidateConfig,
     "limits": LimitsConfig,
+    "executor": ExecutorConfig,
 }
 """Where each section stands in a configuration."""
 

@@ -61,7 +61,7 @@ class LaunchedServer:
         stop_seconds: float = STOP_S,
         secrets: Sequence[str] = (),
     ) -> None:
-        """Prepare; `secrets` are left out of what errors quote of the log."""
+        """Prepare; `secrets` are left out of what errors quote of the log, and of the log once it has ended."""
         self.command = tuple(command)
         self.port = port
         self.base_url = f"http://{HOST}:{port}"
@@ -108,6 +108,12 @@ class LaunchedServer:
 
     def stop(self) -> None:
         """End every process of it; once it has ended, nothing."""
+        try:
+            self._end()
+        finally:
+            self._clean()
+
+    def _end(self) -> None:
         own = self._guard
         if own is None or own.stdin is None:
             return
@@ -125,6 +131,19 @@ class LaunchedServer:
             raise
         if own.returncode < 0:  # nobody else ends what it guarded
             self._kill()
+
+    def _clean(self) -> None:
+        """Take the secrets out of its log, which a server may print with its options or its environment."""
+        secrets = [secret.encode() for secret in self._secrets if secret]
+        if not secrets or self._guard is None:
+            return
+        cleaned = self.log.with_name(f"{self.log.name}.cleaned")
+        with self.log.open("rb") as log, cleaned.open("wb") as kept:
+            for line in log:
+                for secret in secrets:
+                    line = line.replace(secret, "…".encode())
+                kept.write(line)
+        cleaned.replace(self.log)
 
     def _kill(self) -> None:
         if self._pid is not None:

@@ -43,7 +43,12 @@ AT_ONCE = 0.1
 """Of a usual gap: what follows sooner had waited."""
 USUAL = 0.75
 """The share of a stream's gaps that are no longer than a usual one."""
-_OPTIONS = ("timings_per_token", "min_tokens", "ignore_eos", "return_token_ids", "continuous_usage_stats", "usage")
+_WHOLE = {"top_k": -1, "min_p": 0.0}
+"""Of a distribution that is not cut: servers have other defaults, of their own (llama.cpp) or of the model's files."""
+_OPTIONS = (
+    *("timings_per_token", "min_tokens", "ignore_eos", "return_token_ids", "continuous_usage_stats", "usage"),
+    *_WHOLE,
+)
 """Fields that not every server takes, in the order in which they are left out where it refuses them together."""
 
 _TOKENIZED = (("prompt", "add_special_tokens"), ("content", "add_special"))
@@ -351,7 +356,7 @@ class OpenAIClient:
         self, prompt: Prompt, max_new_tokens: int, temperature: float, extra: Mapping[str, Any]
     ) -> tuple[str, dict[str, Any]]:
         options = frozenset(_OPTIONS) if self.options is None else self.options
-        body: dict[str, Any] = {"max_tokens": max_new_tokens, "temperature": temperature, "stream": True}
+        body: dict[str, Any] = {"max_tokens": max_new_tokens, "temperature": temperature, "top_p": 1.0, "stream": True}
         if self.model is not None:
             body["model"] = self.model
         if "usage" in options:
@@ -361,6 +366,7 @@ class OpenAIClient:
         if "min_tokens" in options:
             body["min_tokens"] = max_new_tokens
         body.update({one: True for one in ("ignore_eos", "return_token_ids", "timings_per_token") if one in options})
+        body.update({one: value for one, value in _WHOLE.items() if one in options})
         is_chat = form_of(prompt) == "chat"
         body["messages" if is_chat else "prompt"] = prompt if isinstance(prompt, str) else [*prompt]
         return ("/chat/completions" if is_chat else "/completions"), {**body, **extra}

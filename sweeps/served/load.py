@@ -27,7 +27,7 @@ def requests_of(batch_size: int, samples: int) -> int:
 
 
 def sampling_fields(sampling: SamplingConfig) -> dict[str, Any]:
-    """The fields of a request beside its temperature; those that are off are left out."""
+    """The fields of a request beside its temperature; those that are off are as the client sends them: not cutting."""
     fields = {"top_k": sampling.top_k, "top_p": sampling.top_p, "min_p": sampling.min_p}
     if sampling.repetition_penalty != 1.0:
         fields["repetition_penalty"] = sampling.repetition_penalty

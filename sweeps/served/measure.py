@@ -226,7 +226,7 @@ class ServedPair:
                     and not self._is_closed(cell, gamma)
                 ):
                     line = {"axes": cell.axes, "arm": arm_of(gamma), "block": max(taken, default=-1) + 1}
-                    notes = {SEARCH_NOTE: "decided"} | ({APART: True} if self._servers.launch is not None else {})
+                    notes = {SEARCH_NOTE: "decided"}
                     self._journal.append({**line, "status": "skipped", "reason": why, "samples_s": [], "notes": notes})
 
     def _is_closed(self, cell: Cell, arm: ArmKey) -> bool:

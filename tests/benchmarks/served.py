@@ -181,7 +181,8 @@ def main(*arguments: str) -> int:
         is_kept &= everywhere >= LEAST_SHARE * count
         print(f"runs within 1 % at every batch size measured: {everywhere / count:.1%}")
         print(f"(B, γ) measured: {sum(map(measured_share, runs.values())) / count:.0%}")
-        for name, more in {"timing alone": {}, "with validation": {"validate": {"max_new_tokens": 64}}}.items():
+        cases: dict[str, dict[str, Any]] = {"timing alone": {}, "with validation": {"validate": {"max_new_tokens": 64}}}
+        for name, more in cases.items():
             found = [
                 coverage(
                     measured_run(root / f"{name}-{seed}", seed, sizes=(1, 8), pace_spread=PACE_SPREAD, **more), seed

@@ -34,6 +34,7 @@ def main() -> int:
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--gamma", type=int, default=0)
     parser.add_argument("--settings", default="{}")
+    parser.add_argument("--key-env", help="the variable with the key that it wants, which it prints, too")
     parser.add_argument("--ready-s", type=float, default=0.0)
     parser.add_argument("--crash-at-start", action="store_true")
     parser.add_argument("--speculative-config", type=json.loads)
@@ -47,6 +48,9 @@ def main() -> int:
         print("ValueError: the simulated model does not fit", file=sys.stderr, flush=True)
         return 1
     settings = replace(EngineSettings(**json.loads(given.settings)), gamma=given.gamma)
+    if given.key_env:
+        settings = replace(settings, api_key=os.environ[given.key_env])
+        print(f"options: api_key={settings.api_key}", flush=True)
     engine = Engine(settings)
     if "SPECGAUGE_GAMMA_DIR" in os.environ:
         engine.live = LiveLog(Path(os.environ["SPECGAUGE_GAMMA_DIR"]), given.gamma)

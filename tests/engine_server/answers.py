@@ -67,7 +67,7 @@ async def answer(engine: Engine, method: str, path: str, authorization: str | No
     if not own.takes_ids and isinstance(asked.get("prompt"), list):
         return _error(400, "prompt: a string is expected")
     if own.fails_every and engine.requests % own.fails_every == 0:
-        return _error(own.fail_status, "a simulated fault")
+        return _error(own.fail_status, f"a simulated fault{f' of {authorization}' if own.echoes_key else ''}")
     if own.hangs_every and engine.requests % own.hangs_every == 0:
         await asyncio.sleep(FOREVER_S)
     return Answer(content_type="text/event-stream", parts=_stream(engine, path, asked))

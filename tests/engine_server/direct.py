@@ -38,6 +38,9 @@ class DirectClient:
     async def check_model(self) -> None:
         """It has it."""
 
+    async def tokenize(self, text: str, **_: Any) -> None:
+        """Nobody tells the ids of a text."""
+
     async def stream(self, prompt: Prompt, **_: Any) -> Stream:
         return Stream(prompt_tokens=len(str(prompt).split()), tokens=1)
 

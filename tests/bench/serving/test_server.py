@@ -80,6 +80,10 @@ def test_a_server_that_crashes_as_it_starts_shows_the_last_of_its_log(tmp_path: 
         f"the server ended while it started with exit code 1; the last lines of {log}: line 6 | line 7 | line 8 | "
         "the key … does not fit"
     )
+    kept = log.read_text()
+    assert "sekret" not in kept
+    assert kept.endswith("line 8\nthe key … does not fit\n")
+    assert [path.name for path in tmp_path.iterdir()] == ["server.log"]
 
 
 def test_a_server_that_is_never_ready_is_ended(tmp_path: Path) -> None:

@@ -74,10 +74,13 @@ def test_fields_of_a_request_and_of_a_person() -> None:
         "model": "target", "prompt": "a b c", "max_tokens": 8, "min_tokens": 8, "temperature": 0.5, "stream": True,
         "stream_options": {"include_usage": True, "continuous_usage_stats": True}, "ignore_eos": False,
         "return_token_ids": True, "timings_per_token": True, "speculative": {"n_max": 3},
+        "top_p": 1.0, "top_k": -1, "min_p": 0.0,
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("strict", [(), ("min_tokens",), ("return_token_ids", "ignore_eos"), ("stream_options",)])
+@pytest.mark.parametrize(
+    "strict", [(), ("min_tokens",), ("return_token_ids", "ignore_eos"), ("stream_options",), ("top_k",)]
+)
 def test_fields_that_a_server_refuses_are_left_out(strict: tuple[str, ...]) -> None:
     client = with_client(engine_of(strict=strict), probed)
     assert client.options is not None
@@ -89,6 +92,8 @@ def test_fields_that_a_server_refuses_are_left_out(strict: tuple[str, ...]) -> N
         "return_token_ids",
         "continuous_usage_stats",
         "usage",
+        "top_k",
+        "min_p",
     }
     # a usage in every chunk is of use only where token ids do not tell
     of_no_use = set() if "return_token_ids" in strict else {"continuous_usage_stats"}

@@ -413,12 +413,16 @@ def test_workers_are_told_the_seconds_that_are_left_and_none_is_started_for_noth
 ) -> None:
     now, started = [0.0], []
 
-    def start(run: Path, pair: str, skipped: Sequence[Label], left_s: float) -> tuple[int, Any]:
-        started.append((pair, left_s))
-        now[0] += 4.0
-        return 0, work(run, pair, skipped, Deadline(left_s))
+    class Here:
+        def __init__(self, *, is_served: bool) -> None:
+            assert not is_served
 
-    monkeypatch.setattr(worker, "_start", start)
+        def measure(self, run: Path, pair: str, skipped: Sequence[Label], left_s: float, *_: object) -> tuple[int, Any]:
+            started.append((pair, left_s))
+            now[0] += 4.0
+            return 0, work(run, pair, skipped, left_s)
+
+    monkeypatch.setattr(worker, "PairProcess", Here)
     monkeypatch.setattr(runner, "Deadline", lambda _: Deadline(seconds, now=lambda: now[0]))
     assert runner.run(made.config(grid=GRID, pairs=PAIRS), out=tmp_path / "run", apart=True) == (
         DONE if seconds else FAILED

@@ -1,16 +1,20 @@
 """Which γ of a pair's servers need another block, and what a run leaves out for it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from specgauge.configs.engines import EngineConfig
 from specgauge.model.acceptance.acceptance import Acceptance
 from specgauge.model.checks import FloatArray
 from specgauge.sweeps.analysis.predictions import predict_run
 from specgauge.sweeps.served.search import GammaSearch
+from specgauge.sweeps.served.servers import Arms, ServedArm, Visit
+from specgauge.sweeps.served.visits import PairServers
 from specgauge.sweeps.store.rundir import Run
 from specgauge.sweeps.store.schema import PredictionRow
 from tests.engine_server.direct import DirectServers, direct_load
@@ -115,3 +119,53 @@ def test_a_run_leaves_out_cell_by_cell_what_cannot_be_best(tmp_path: Path) -> No
 def test_a_run_of_all_gammas_leaves_none_out(tmp_path: Path) -> None:
     found, _ = run(tmp_path / "run", "all")
     assert {row.status for row in found.rows(PredictionRow)} == {"ok"}
+
+
+class Started(Visit):
+    """A server of one γ, which is started on entering."""
+
+    def __init__(self, gamma: int, blocks: range, started: list[int]) -> None:
+        super().__init__([gamma])
+        self.blocks, self._gamma, self._started = blocks, gamma, started
+
+    async def __aenter__(self) -> Arms:
+        self._started.append(self._gamma)
+        servers = DirectServers({self._gamma: Engine(replace(ENGINE, gamma=self._gamma))})
+        engine = EngineConfig.model_validate({"base_url": "http://a:1", "gamma": self._gamma})
+        return {self._gamma: ServedArm(gamma=self._gamma, client=servers.connect(engine, "http://a:1"))}
+
+    async def __aexit__(self, *_: object) -> None:
+        """It ends."""
+
+
+@pytest.mark.parametrize(
+    ("sizes", "started", "large"),
+    [
+        # 4 cannot be the best anywhere; 8 could, as long as its acceptance is not counted
+        ([16, 32], [0, 1, 2, 8, 2, 1, 0], {1, 2}),
+        ([1, 16], [0, 1, 2, 4, 8, 4, 2, 1, 0], {1, 2, 4}),  # 4 at 16, too, since its server is there
+    ],
+)
+def test_a_server_is_started_unless_its_gamma_can_be_best_nowhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sizes: list[int], started: list[int], large: set[int]
+) -> None:
+    entered: list[int] = []
+
+    def timing(_: PairServers, gammas: Sequence[int], *, blocks: int, most: int) -> Iterator[Visit]:
+        yield from (Started(gamma, range(2), entered) for gamma in gammas)
+        yield from (Started(gamma, range(2, 4), entered) for gamma in reversed(gammas))
+
+    monkeypatch.setattr(PairServers, "timing", timing)
+    monkeypatch.setattr(PairServers, "launch", SimpleNamespace(is_live=False))
+    config = served_config(
+        SERVED,
+        grid={"batch_size": sizes, "context": 32, "gamma_search": "adaptive"},
+        precision={"max_blocks": 4, "block_samples": 16, "bootstrap_replicates": 200},
+        workload={"max_new_tokens": 64},
+    )
+    with direct_load():
+        measure(tmp_path, config, DirectServers({}))
+    assert entered == started
+    predict_run(Run.open(tmp_path))
+    rows = Run.open(tmp_path).rows(PredictionRow)
+    assert {row.gamma for row in rows if row.status == "ok" and row.batch_size == max(sizes)} == large

@@ -45,9 +45,9 @@ def test_a_server_that_tokenizes_gets_ids_of_the_exact_length(tokenizes: str) ->
     engine = learned(texts, 20, tokenizes=tokenizes, letters=2, begins=True)
     assert (engine.requests, engine.tokenized > len(TEXTS)) == (1, True)
     first, second = (one.prompt for one in texts.take(2, 20))
-    own = {"letters": 2, "begins": True}
-    words = [tokens_of(text, EngineSettings(**own), has_special=False) for text in TEXTS]
-    digits = [tokens_of(digit, EngineSettings(**own), has_special=False)[0] for digit in "0123456789"]
+    own = EngineSettings(letters=2)
+    words = [tokens_of(text, own, has_special=False) for text in TEXTS]
+    digits = [tokens_of(digit, own, has_special=False)[0] for digit in "0123456789"]
     assert first == (BEGIN, digits[1], digits[8], *[*words[2], *words[0], *words[1], *words[2], *words[0]][-17:])
     assert second[:3] == (BEGIN, digits[1], digits[9])
     assert {len(one.prompt) for one in texts.take(9, 20)} == {20}
