@@ -66,7 +66,8 @@ def measure_apart(
             clear_checkpoint(run)
             seconds = None if deadline is None else deadline.left_s
             process = first if first is not None and first.is_free else PairProcess(is_served=config.is_served)
-            code, sent = process.measure(run, pair, list(skipped), seconds, None if skipped else meanwhile)
+            todo = None if skipped else meanwhile
+            code, sent = process.measure(run, pair, list(skipped), seconds, work=work, meanwhile=todo)
             if code in (INTERRUPTED, -signal.SIGINT):
                 raise KeyboardInterrupt
             if isinstance(sent, Exception):

@@ -68,7 +68,9 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Use:
             def __init__(self, *, is_served: bool) -> None:
                 assert not is_served
 
-            def measure(self, run: Path, pair: str, labels: Sequence[Label], *_: object) -> tuple[int, Sent]:
+            def measure(
+                self, run: Path, pair: str, labels: Sequence[Label], *_: object, **__: object
+            ) -> tuple[int, Sent]:
                 skipped.append(list(labels))
                 return next(to_come)(run)
 
