@@ -153,7 +153,7 @@ def work_apart(pipe: Connection, shown: Connection, is_served: bool) -> None:
     try:
         if not is_served:
             import_bench()
-        work, run, pair, skipped, seconds = pickle.loads(tasks.get())  # noqa: S301 (of this process's parent)
+        work, run, pair, skipped, seconds = pickle.loads(tasks.get())
         pipe.send(work(run, pair, skipped, seconds))
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
