@@ -26,6 +26,7 @@ from specgauge.configs.errors import (
     shown,
     value_fault,
 )
+from specgauge.configs.executor import ExecutorConfig
 from specgauge.configs.fields import EMBEDDED
 from specgauge.configs.overrides import Written
 from specgauge.configs.reading import expanded
@@ -92,15 +93,17 @@ EFFORT = {
     "precision": {"relative_ci", "max_blocks", "max_seconds", "max_cell_seconds"},
     "validate": {"max_seconds", "repetitions"},
     "limits": {"run_seconds"},
+    "executor": set(ExecutorConfig.model_fields),
 }
-"""Fields that say how much is measured and not what, by section: a run that is there takes new ones and is resumed."""
+"""Fields that say how much is measured, or where, and not what, by section: a run that is there takes new ones and is
+resumed."""
 
 
 def config_hash(config: Config) -> str:
     """12 hexadecimal digits that change with anything a result depends on; the run's name and effort are left out."""
-    fields = config.model_dump(mode="json", exclude={"name"})
+    fields = config.model_dump(mode="json", exclude={"name", "executor"})
     for section, effort in EFFORT.items():
-        for field in effort & (fields[section] or {}).keys():
+        for field in effort & (fields.get(section) or {}).keys():
             del fields[section][field]
     return short_hash(fields)
 

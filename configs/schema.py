@@ -17,6 +17,7 @@ from pydantic import AfterValidator, Discriminator, Field, Tag, ValidationInfo, 
 
 from specgauge.configs.engines import engine_defaults, engine_errors, forced_errors
 from specgauge.configs.errors import Errors, fail, refused
+from specgauge.configs.executor import ExecutorConfig
 from specgauge.configs.fields import (
     EMBEDDED,
     LARGEST_BATCH_SIZE,
@@ -260,7 +261,7 @@ class ValidateConfig(Section):
         null_means("the models decide"),
     ] = None
     """Accept by coin at this rate, or at these rates by position in a round, to check the cost model alone; the texts
-    are then not the target's."""
+    are then not the target's. Of servers, those of vLLM and llama.cpp that are started here."""
     max_seconds: Annotated[Seconds | None, NO_LIMIT] = 300.0
     """Seconds for the decoding of one pair, by the clock: no block is begun that, by those before it, would not fit.
     Where they are few, fewer cells are decoded rather than too few texts of each. Null is no limit."""
@@ -319,6 +320,8 @@ class Config(Section):
     """What is decoded end to end to check the prediction; null decodes nothing, {} takes the defaults."""
     limits: LimitsConfig = LimitsConfig()
     """What a run may spend."""
+    executor: ExecutorConfig = ExecutorConfig()
+    """Where it measures."""
 
     @model_validator(mode="before")
     @classmethod
@@ -388,6 +391,9 @@ class Config(Section):
         if own.sequential and own.rollouts and any(isinstance(pair.draft, ModelConfig) for pair in self.pairs):
             expected = "0, since acceptance.sequential is true and draft chains need both models in memory"
             errors.append((("acceptance", "rollouts"), refused(own.rollouts, expected)))
+        if self.is_served and self.executor.kind != "local":
+            expected = "local, since servers are measured from where their client runs"
+            errors.append((("executor", "kind"), refused(self.executor.kind, expected)))
         largest = max(grid.gamma)
         if self.workload.max_new_tokens <= largest:
             expected = f"more than the largest gamma, which is {largest}, or no round can be verified"

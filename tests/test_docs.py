@@ -24,8 +24,9 @@ from pydantic import BaseModel
 import specgauge
 from specgauge.bench.end_to_end import benchmark
 from specgauge.cli.main import COMMANDS
-from specgauge.configs.engines import EngineConfig, LaunchConfig
+from specgauge.configs.engines import EngineArm, EngineConfig, LaunchConfig
 from specgauge.configs.errors import field_words
+from specgauge.configs.executor import ExecutorConfig
 from specgauge.configs.fields import Section, field_docstrings
 from specgauge.configs.loader import json_schema, load_config, shipped_text
 from specgauge.configs.pairs import LayersDraft, ModelConfig, NgramConfig, PairConfig
@@ -65,6 +66,7 @@ SECTIONS: dict[str, type[Section]] = {
     "pairs[…].draft, the target's first layers": LayersDraft,
     "pairs[…].engine, pairs[…].engine[…]": EngineConfig,
     "pairs[…].engine.launch": LaunchConfig,
+    "pairs[…].engine.arms[…]": EngineArm,
     "workload": WorkloadConfig,
     "sampling[…]": SamplingConfig,
     "grid": GridConfig,
@@ -73,6 +75,7 @@ SECTIONS: dict[str, type[Section]] = {
     "acceptance": AcceptanceConfig,
     "validate": ValidateConfig,
     "limits": LimitsConfig,
+    "executor": ExecutorConfig,
 }
 """Where each section stands in a configuration."""
 

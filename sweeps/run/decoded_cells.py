@@ -18,6 +18,7 @@ from specgauge.sweeps.store.schema import DecodedKey
 if TYPE_CHECKING:
     from specgauge.bench.end_to_end.arm_runs import Request, Round
     from specgauge.configs.schema import Config, SamplingConfig
+    from specgauge.configs.variants import GridPoint
 
 FEWEST_BLOCKS = 3
 """Batches that a measured S rests on at least, where time is short: its interval tells little with fewer."""
@@ -128,17 +129,19 @@ def neighbours(gamma: int, grid: Sequence[int]) -> tuple[int, ...]:
 
 
 def validation_cells(
-    config: Config, pair: str, recommended: Mapping[DecodedKey, int | None]
+    config: Config, pair: str, recommended: Mapping[DecodedKey, int | None], points: Sequence[GridPoint] | None = None
 ) -> tuple[list[ValidationCell], dict[str, str]]:
     """The cells of a pair with the γ of each, and why others have none, by their labels.
 
     Each is decoded under the first draft sampling and acceptance rule.
 
     recommended: the γ that measured costs and acceptance recommend in each cell, where they are known.
+    points: those of the pair that are meant; None is all that are decoded.
     """
     cells, reasons = [], {}
+    points = decoded_points(config, pair) if points is None else points
     assert config.validation is not None
-    for sampling, point in product(config.sampling, decoded_points(config, pair)):
+    for sampling, point in product(config.sampling, points):
         key = DecodedKey(
             pair=pair,
             mode=point.mode,

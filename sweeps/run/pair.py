@@ -73,12 +73,13 @@ class PairRun:
         from specgauge.bench.models.pair import pair_in_mode, refuse_mode_of
         from specgauge.bench.timing.cell_timer import check_contexts
 
+        part = self.session.part
         refuse_mode_of(self.pair, self.config.mode_of(self.pair))
         if not self._is_within_limits():
             return
         # a target that drafts for itself is one model, loaded once
         is_sequential = self.config.acceptance.sequential and isinstance(self.pair.draft, ModelConfig)
-        if is_sequential:
+        if part.acceptance and is_sequential:
             self.recording.record_sequentially()
         loaded = self._load_both()
         if loaded is not None and self._is_within_limits():  # now the files of a model are here, and tell its size
@@ -88,10 +89,13 @@ class PairRun:
                 validation.check(loaded)
             eager = pair_in_mode(loaded, "eager")
             self.session.loaded()
-            self._compare_with_generate(eager)
-            if not is_sequential:
+            if part.acceptance:
+                self._compare_with_generate(eager)
+            if part.acceptance and not is_sequential:
                 self.recording.record(eager)
                 self.recording.follow_rollouts(eager)
+            if part.cells == ():
+                return
             self._time(loaded)
             if validation is not None:
                 self.session.prompts.encoded(loaded.target.tokenizer)
@@ -106,7 +110,7 @@ class PairRun:
         why = None if self.session.fitting else ALL_TOO_LARGE
         if self.session.leaves_out(ALL_MISSING):
             why = why or OUT_OF_TIME
-        if why is not None:
+        if why is not None and self.session.part.acceptance:
             self.recording.give_up(why)
         return why is None
 
@@ -131,7 +135,8 @@ class PairRun:
         if failure is not None:
             status, reason = failure
             self.log.give_up(self.session.cells, status, f"loading: {reason}")
-            self.recording.give_up(f"{status}: loading: {reason}")
+            if self.session.part.acceptance:
+                self.recording.give_up(f"{status}: loading: {reason}")
             return None
         specs = [self.pair.target, self.pair.draft]
         is_chosen = any(isinstance(one, ModelConfig) and one.dtype == "auto" for one in specs)

@@ -28,14 +28,18 @@ from typing import TYPE_CHECKING
 from specgauge.exits import INTERRUPTED
 
 if TYPE_CHECKING:
+    from specgauge.sweeps.run.session import Part
     from specgauge.sweeps.store.checkpoint import Label
     from specgauge.sweeps.store.outcomes import PairOutcome
 
-    Task = tuple[Path, str, Sequence[Label], float | None]
-    """Run directory, pair, checkpoints to skip, seconds it has; None where nothing limits them."""
+    Task = tuple[Path, str, Sequence[Label], float | None, Part | None]
+    """Run directory, pair, checkpoints to skip, seconds it has (None where nothing limits them), and what of the pair
+    is measured (None is all of it)."""
 
 GRACE_S = 5.0
 """Time for a worker to end by itself after a Ctrl-C that it may have had too, before it is told to."""
+WATCH_S = 0.2
+"""Between two calls of what watches a worker."""
 INSIST_S = 5.0
 """An interruption may be lost in a library that swallows every exception; then it comes again."""
 STOP = getattr(signal, "SIGUSR1", signal.SIGINT)
@@ -62,26 +66,34 @@ class PairProcess:
         skipped: Sequence[Label],
         seconds: float | None,
         meanwhile: Callable[[], object] | None = None,
+        *,
+        part: Part | None = None,
+        watch: Callable[[], object] | None = None,
     ) -> tuple[int, PairOutcome | Exception | None]:
         """(exit code, what it sent before it ended), of the pair measured in `run`.
 
         meanwhile: what is done here while it imports and loads; may fail.
+        part: what of the pair is measured; None is all of it.
+        watch: called every `WATCH_S` as long as it measures; what it raises ends it.
         """
         assert self.is_free
         self.is_free = False
         sent = None
         try:
             with suppress(BrokenPipeError):  # it died while it imported
-                self._ours.send((run, pair, skipped, seconds))
+                self._ours.send((run, pair, skipped, seconds, part))
             if meanwhile is not None:
                 with suppress(Exception):  # whoever needs it fails again, and says so
                     meanwhile()
-            wait([self._ours, self._process.sentinel])
+            while not wait([self._ours, self._process.sentinel], None if watch is None else WATCH_S):
+                assert watch is not None
+                watch()
             with suppress(EOFError, ConnectionError):
                 sent = self._ours.recv() if self._ours.poll() else None
             self._process.join()
         except KeyboardInterrupt:
-            self._process.join(GRACE_S)
+            if watch is None:  # else it has had no Ctrl-C of its own
+                self._process.join(GRACE_S)
             raise
         finally:
             self._ours.close()  # a worker that still runs takes this for the end
@@ -152,8 +164,8 @@ def work_apart(pipe: Connection, shown: Connection, is_served: bool) -> None:
             import_bench()
         from specgauge.sweeps.run.worker import work
 
-        run, pair, skipped, seconds = tasks.get()
-        pipe.send(work(run, pair, skipped, seconds))
+        run, pair, skipped, seconds, part = tasks.get()
+        pipe.send(work(run, pair, skipped, seconds, *([] if part is None else [part])))
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
 

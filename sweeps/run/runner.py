@@ -21,6 +21,7 @@ from specgauge.exits import BAD_INPUT, DONE, FAILED, debug_by_environment
 from specgauge.sweeps.analysis.left_out import RUN_SECONDS
 from specgauge.sweeps.analysis.predictions import predict_run
 from specgauge.sweeps.answer_table import print_answer
+from specgauge.sweeps.cluster.executor import measure_on_ray
 from specgauge.sweeps.estimate import check_contexts
 from specgauge.sweeps.model_sizes import read_sizes
 from specgauge.sweeps.plan import planned_pairs
@@ -79,8 +80,16 @@ def run(
     notes: list[Note] = []
     prompts = read_prompts(config.workload, notes.append, seed=config.seed)
     before = Before.of(out)
-    outcomes = _measure_apart(config, out, fresh, deadline, notes, first, meanwhile) if apart else None
+    is_remote = config.executor.kind == "ray"
+    is_apart = apart and not is_remote
+    outcomes = _measure_apart(config, out, fresh, deadline, notes, first, meanwhile) if is_apart else None
     with progress_to(sys.stderr) as shown:
+        if is_remote:
+            found = measure_on_ray(
+                config, out, fresh=fresh, sizes=sizes, prompts=prompts, deadline=deadline, shown=shown
+            )
+            outcomes = {name: _with_notes(one, notes) for name, one in found.items()}
+            keep_outcomes(out, outcomes)
         if outcomes is None:
             with OpenRun(out, config, fresh=fresh) as opened:
                 opened.check_environment(environment_of(out, config))

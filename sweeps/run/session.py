@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +36,26 @@ if TYPE_CHECKING:
     from specgauge.configs.pairs import PairConfig
 
 ALL_TOO_LARGE = "skipped: every cell is over limits.memory"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """What of a pair one process measures; what it leaves is measured by others into the same run."""
+
+    acceptance: bool = True
+    """Whether texts and acceptance are recorded, and the models held against generate."""
+    cells: tuple[str, ...] | None = None
+    """The ids of the cells that are timed and decoded; None is all of them."""
+    prompts: tuple[Prompt, ...] | None = None
+    """Those of the workload; None reads them from its file."""
+
+    @property
+    def is_machine_alone(self) -> bool:
+        """Whether nothing is measured but the machine itself, for environment.json."""
+        return not self.acceptance and self.cells == ()
+
+
+WHOLE = Part()
 
 
 def warning_of(note: Note) -> WarningRow:
@@ -131,15 +152,19 @@ class Session:
         *,
         skipped: Sequence[Label] = (),
         deadline: Deadline | None = None,
+        part: Part = WHOLE,
     ) -> None:
         """The pair, with what is shared.
 
         skipped: checkpoints at which an earlier process of this run died.
         deadline: after which nothing is begun.
+        part: what of the pair is measured.
         """
+        self.part = part
         self.run, self.pair, self.config, self.progress = run, pair, run.config, progress
         self.prompts = PairPrompts(run, pair.name, prompts)
-        self.cells = [cell for cell in plan_cells(run.config) if cell.pair == pair.name]
+        planned = [cell for cell in plan_cells(run.config) if cell.pair == pair.name]
+        self.cells = [cell for cell in planned if not part.cells or cell.id in part.cells]
         self.arms = arm_names(run.config.grid.gamma, catches_up=self.cells[0].catches_up)
         self.mark, self.skipped = Checkpoint(run.path), skipped
         self.deadline = deadline or Deadline()

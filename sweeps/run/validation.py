@@ -96,6 +96,11 @@ class Validation:
         """What warming up took, of each cell decoded."""
         self._left_out: dict[str, int] = {}
         """Blocks that there was no time for, by the cell's label."""
+        own = {(cell.batch_size, cell.context) for cell in session.cells}
+        planned = decoded_points(session.config, session.pair.name)
+        self._points = [point for point in planned if (point.batch_size, point.context) in own]
+        self._share = len(self._points) / max(1, len(planned))
+        """Of the seconds for decoding the pair, what is for the points decoded here."""
         self._spare_s: dict[DecodedKey, float] = {}
         """Seconds of each cell that disturbed blocks may still be decoded again for."""
 
@@ -156,7 +161,7 @@ class Validation:
             self._session.should_take("decoding", left_out_s)
             if own.left_s < self._session.deadline.left_s and left_out_s is not None:
                 assert self._asked.max_seconds is not None  # or its end were no nearer
-                self._session.outcome.needed_decoding_s = self._asked.max_seconds + left_out_s
+                self._session.outcome.needed_decoding_s = self._asked.max_seconds + left_out_s / self._share
             worst = max(self._left_out, key=lambda label: self._left_out[label] / counts[label])
             told = [f"most of {worst}", *([VALIDATION_SECONDS] if own.left_s < self._session.deadline.left_s else [])]
             self._session.outcome.left_out.append(
@@ -275,7 +280,7 @@ class Validation:
 
     def _cells(self, recommended: Mapping[DecodedKey, int | None], log: DecodedLog) -> list[ValidationCell]:
         """The cells to decode, each with the γ it was begun with."""
-        cells, reasons = validation_cells(self._config, self._session.pair.name, recommended)
+        cells, reasons = validation_cells(self._config, self._session.pair.name, recommended, self._points)
         self._reasons |= reasons
         cells = [self._as_begun(cell, log) for cell in cells if not self._session.skips("decoding", cell.label)]
         fitting = {(cell.batch_size, cell.context) for cell in self._session.fitting}
@@ -311,10 +316,13 @@ class Validation:
         return replace(cell, gammas=kept)
 
     def _own_deadline(self, log: DecodedLog) -> Deadline:
-        """When the pair's own seconds end: less what earlier runs decoded, by the clock from now on."""
+        """When the pair's own seconds end, or those of the part of its points that is decoded here.
+
+        Less what earlier runs decoded, by the clock from now on.
+        """
         limit_s = self._asked.max_seconds
         if limit_s is not None:
-            limit_s = max(0.0, limit_s - log.spent_s(self._session.pair.name))
+            limit_s = max(0.0, limit_s * self._share - log.spent_s(self._session.pair.name))
         return Deadline(limit_s, now=lambda: self._session.deadline.now_s)
 
     def _batches(self, cell: ValidationCell) -> list[Batch]:

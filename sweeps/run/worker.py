@@ -26,7 +26,7 @@ from specgauge.sweeps.run.budget import Deadline
 from specgauge.sweeps.run.pair import environment_of, measure_pair
 from specgauge.sweeps.run.pair_process import PairProcess
 from specgauge.sweeps.run.progress import progress_to
-from specgauge.sweeps.run.session import Session
+from specgauge.sweeps.run.session import WHOLE, Part, Session
 from specgauge.sweeps.store.checkpoint import Kind, Label, clear_checkpoint, read_checkpoint
 from specgauge.sweeps.store.files import StorageError
 from specgauge.sweeps.store.outcomes import PairOutcome
@@ -46,11 +46,14 @@ def measure_apart(
     deadline: Deadline | None = None,
     first: PairProcess | None = None,
     meanwhile: Callable[[], object] | None = None,
+    part: Part = WHOLE,
+    watch: Callable[[], object] | None = None,
 ) -> PairOutcome:
     """Measure one pair of the run directory `run`, which nobody else may have open; begin nothing after `deadline`.
 
     first: a worker that was started already and is used where it is still free. meanwhile: what is done here while the
-    first one loads.
+    first one loads. part: what of the pair is measured. watch: called several times a second as long as a worker
+    measures; what it raises ends the worker.
 
     Raises:
         ValueError: the directory cannot be used: another machine's run, or another process writes it.
@@ -66,7 +69,9 @@ def measure_apart(
             clear_checkpoint(run)
             seconds = None if deadline is None else deadline.left_s
             process = first if first is not None and first.is_free else PairProcess(is_served=config.is_served)
-            code, sent = process.measure(run, pair, list(skipped), seconds, None if skipped else meanwhile)
+            code, sent = process.measure(
+                run, pair, list(skipped), seconds, None if skipped else meanwhile, part=part, watch=watch
+            )
             if code in (INTERRUPTED, -signal.SIGINT):
                 raise KeyboardInterrupt
             if isinstance(sent, Exception):
@@ -78,11 +83,13 @@ def measure_apart(
             label: Label | None = None if kind is None else (kind, mark["name"])
             say(f"pair {pair}: killed: {death if kind == 'timing' else where}")
             if label is None or label in skipped:
-                return _with_reasons(_end_pair(run, config, pair, where), skipped)
+                with OpenRun(run, config, fresh=False) as opened:
+                    return _with_reasons(end_pair(opened, pair, where, part), skipped)
             skipped[label] = f"killed: {death if kind in ('timing', 'decoding') else where}"
             if kind == "timing":
                 cells = [cell for cell in plan_cells(config) if cell.id == mark["name"]]
-                _record(run, config, cells, death, running=(mark["arm"], mark["block"]))
+                with OpenRun(run, config, fresh=False) as opened:
+                    _record(opened, cells, death, running=(mark["arm"], mark["block"]))
     finally:
         clear_checkpoint(run)
 
@@ -101,7 +108,11 @@ def _with_reasons(outcome: PairOutcome, reasons: Mapping[Label, str]) -> PairOut
 
 
 def work(
-    run: Path, pair_name: str, skipped: Sequence[Label] = (), seconds: float | None = None
+    run: Path,
+    pair_name: str,
+    skipped: Sequence[Label] = (),
+    seconds: float | None = None,
+    part: Part = WHOLE,
 ) -> PairOutcome | Exception:
     """Measure one pair of a run; what ends the run is returned as `measure_apart` raises it, but for interruptions."""
     from specgauge.bench.prompts import read_prompts
@@ -111,22 +122,24 @@ def work(
         pair = next(pair for pair in config.pairs if pair.name == pair_name)
         with OpenRun(run, config, fresh=False) as opened:
             opened.check_environment(environment_of(run, config))
-            prompts = read_prompts(config.workload, seed=config.seed)
+            if part.is_machine_alone:
+                return PairOutcome()
+            prompts = part.prompts if part.prompts is not None else read_prompts(config.workload, seed=config.seed)
             with progress_to(sys.stderr) as progress:
                 return measure_pair(
-                    Session(opened, pair, prompts, progress, skipped=skipped, deadline=Deadline(seconds))
+                    Session(opened, pair, prompts, progress, skipped=skipped, deadline=Deadline(seconds), part=part)
                 )
     except ValueError as error:
         return ValueError(str(error))
     except (OSError, MemoryError, ModuleNotFoundError) as error:
-        return _of_the_machine(error)
+        return of_the_machine(error)
     except Exception as error:
         if debug_by_environment():
             traceback.print_exception(error)
         return RuntimeError(f"pair {pair_name}: {type(error).__name__}: {error}")
 
 
-def _of_the_machine(error: OSError | MemoryError | ModuleNotFoundError) -> Exception:
+def of_the_machine(error: OSError | MemoryError | ModuleNotFoundError) -> Exception:
     """The error as one of Python's own kinds, or of the store's, which another process can read."""
     match error:
         case StorageError():
@@ -153,31 +166,30 @@ def _death(code: int) -> str:
     return f"its process got {name}{often}"
 
 
-def _end_pair(run: Path, config: Config, pair: str, reason: str) -> PairOutcome:
-    """The outcome of a pair that is not tried again, every arm without a block recorded as killed."""
-    killed = f"killed: {reason}"
-    _record(run, config, [cell for cell in plan_cells(config) if cell.pair == pair], reason)
+def end_pair(opened: OpenRun, pair: str, reason: str, part: Part = WHOLE) -> PairOutcome:
+    """The outcome of a part of a pair that is not tried again, every arm without a block recorded as killed."""
+    killed, config, run = f"killed: {reason}", opened.config, opened.path
+    own = [cell for cell in plan_cells(config) if cell.pair == pair and (part.cells is None or cell.id in part.cells)]
+    _record(opened, own, reason)
     missing = [one.name for one in config.sampling if not acceptance_path(run, pair, one.name).exists()]
+    sizes = "" if part.cells is None else f" of batch size {', '.join(map(str, sorted({c.batch_size for c in own})))}"
     return PairOutcome(
         died=killed,
         failed=True,
-        acceptance_reasons=dict.fromkeys(missing, killed),
-        validation_reasons={} if config.validation is None else {"every cell": killed},
+        acceptance_reasons=dict.fromkeys(missing if part.acceptance else [], killed),
+        validation_reasons={} if config.validation is None or part.cells == () else {f"every cell{sizes}": killed},
     )
 
 
-def _record(
-    run: Path, config: Config, cells: Iterable[Cell], reason: str, running: tuple[str, int] | None = None
-) -> None:
+def _record(opened: OpenRun, cells: Iterable[Cell], reason: str, running: tuple[str, int] | None = None) -> None:
     """Journal lines that say `killed`: of the running arm and block, and of every arm that has no block."""
-    with OpenRun(run, config, fresh=False) as opened:
-        journal = opened.journal
-        known = {(line.cell, line.arm) for line in journal.latest.values()}
-        for cell in cells:
-            arms = arm_names(config.grid.gamma, catches_up=cell.catches_up)
-            killed = {arm: 0 for arm in arms if (cell.id, arm) not in known}
-            if running is not None and not journal.done(cell.id, *running):
-                killed |= [running]
-            for arm, block in killed.items():
-                line = {"axes": cell.axes, "arm": arm, "block": block, "samples_s": []}
-                journal.append({**line, "status": "killed", "reason": reason})
+    journal = opened.journal
+    known = {(line.cell, line.arm) for line in journal.latest.values()}
+    for cell in cells:
+        arms = arm_names(opened.config.grid.gamma, catches_up=cell.catches_up)
+        killed = {arm: 0 for arm in arms if (cell.id, arm) not in known}
+        if running is not None and not journal.done(cell.id, *running):
+            killed |= [running]
+        for arm, block in killed.items():
+            line = {"axes": cell.axes, "arm": arm, "block": block, "samples_s": []}
+            journal.append({**line, "status": "killed", "reason": reason})

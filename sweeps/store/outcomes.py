@@ -9,7 +9,7 @@ where there is nothing to say of any there is no file.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from pathlib import Path
 
@@ -49,6 +49,29 @@ class PairOutcome:
     """Of `validate.max_seconds`, where that is what ended the decoding end to end."""
     warnings: list[WarningRow] = field(default_factory=list)
     """What was met in its models and prompts."""
+
+
+def together(parts: Sequence[PairOutcome], *, at_once: int = 1) -> PairOutcome:
+    """The outcome of a pair that was measured in parts, so many of them at once."""
+    needed_s = [one.needed_s for one in parts if one.left_out]
+    known_s = [seconds for seconds in needed_s if seconds is not None]
+    decoding_s = [one.needed_decoding_s for one in parts if one.needed_decoding_s is not None]
+
+    def joined(name: str) -> dict[str, str]:
+        return {key: value for one in parts for key, value in getattr(one, name).items()}
+
+    return PairOutcome(
+        bad_input=next((one.bad_input for one in parts if one.bad_input is not None), None),
+        died="; ".join(one.died for one in parts if one.died is not None) or None,
+        failed=any(one.failed for one in parts),
+        acceptance_reasons=joined("acceptance_reasons"),
+        refused_texts=joined("refused_texts"),
+        validation_reasons=joined("validation_reasons"),
+        left_out=list(dict.fromkeys(what for one in parts for what in one.left_out)),
+        needed_s=sum(known_s) / min(at_once, len(parts)) if known_s and len(known_s) == len(needed_s) else None,
+        needed_decoding_s=max(decoding_s, default=None),
+        warnings=list({(row.code, row.message): row for one in parts for row in one.warnings}.values()),
+    )
 
 
 def read_outcomes(path: Path) -> dict[str, PairOutcome]:

@@ -10,7 +10,7 @@ before requests, and a block counts once its requests are there, so a kill loses
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -96,6 +96,24 @@ class DecodedLog:
         self._rounds, self._requests = grown_rounds, grown_requests
         self._blocks.add(tuple(where.values()))
 
+    def take_in(self, other: DecodedLog) -> None:
+        """Keep the blocks of another run directory's tables that are not here yet.
+
+        Raises:
+            StorageError: the disk refused it; the older tables stay.
+        """
+        new = other._blocks - self._blocks
+        if not new:
+            return
+        rounds, requests = (
+            _joined(own, _where(added, lambda *block: block in new))
+            for own, added in ((self._rounds, other._rounds), (self._requests, other._requests))
+        )
+        write_table(self._path / ROUNDS, RoundRow, rounds)
+        write_table(self._path / REQUESTS, RequestRow, requests)
+        self._rounds, self._requests = rounds, requests
+        self._blocks |= new
+
     def spent_s(self, pair: str) -> float:
         """Seconds that the kept blocks of a pair took, the batches' prefills and what was taken again included."""
         names = [*_BLOCK, "row", "prefill_s", "decode_s", "retaken_s"]
@@ -113,8 +131,35 @@ def _grown(
 ) -> pa.Table:
     import pyarrow as pa
 
-    added = pa.Table.from_pylist([{**where, **row} for row in rows], schema=arrow_schema(row_type))
+    return _joined(table, pa.Table.from_pylist([{**where, **row} for row in rows], schema=arrow_schema(row_type)))
+
+
+def _joined(table: pa.Table, added: pa.Table) -> pa.Table:
+    import pyarrow as pa
+
     return pa.concat_tables([table, added], promote_options="default")  # an older table may lack a column
+
+
+def _where(table: pa.Table, is_meant: Callable[..., bool]) -> pa.Table:
+    """The rows of the blocks that are meant, by their key's fields and number."""
+    import pyarrow as pa
+
+    blocks = zip(*(table.column(name).to_pylist() for name in _BLOCK), strict=True)
+    return table.filter(pa.array([is_meant(*block) for block in blocks], type=pa.bool_()))
+
+
+def write_decoded(path: Path, other: Path, *, pair: str, batch_sizes: Collection[int]) -> None:
+    """Write what a run directory has of some batch sizes of a pair into another folder.
+
+    Raises:
+        ValueError: as `DecodedLog`.
+        StorageError: the disk refused it.
+    """
+    requests, rounds = _both(path)
+    of_pair, of_size = _BLOCK.index("pair"), _BLOCK.index("batch_size")
+    for name, row_type, table in ((ROUNDS, RoundRow, rounds), (REQUESTS, RequestRow, requests)):
+        own = _where(table, lambda *block: block[of_pair] == pair and block[of_size] in batch_sizes)
+        write_table(other / name, row_type, own)
 
 
 def _blocks(table: pa.Table) -> set[tuple[Any, ...]]:
@@ -125,8 +170,6 @@ def _blocks(table: pa.Table) -> set[tuple[Any, ...]]:
 
 def _both(path: Path) -> tuple[pa.Table, pa.Table]:
     """Requests and rounds in a run directory, empty where nothing was decoded, without rounds of unfinished blocks."""
-    import pyarrow as pa
-
     if not (path / REQUESTS).exists():
         return arrow_schema(RequestRow).empty_table(), arrow_schema(RoundRow).empty_table()
     requests = read_table(path / REQUESTS, RequestRow, _DECODE_AGAIN)
@@ -136,8 +179,7 @@ def _both(path: Path) -> tuple[pa.Table, pa.Table]:
     done = _blocks(requests)
     if _blocks(rounds) <= done:
         return requests, rounds
-    keys = zip(*(rounds.column(name).to_pylist() for name in _BLOCK), strict=True)
-    return requests, rounds.filter(pa.array([key in done for key in keys], type=pa.bool_()))
+    return requests, _where(rounds, lambda *block: block in done)
 
 
 def read_decoded(path: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -224,6 +266,22 @@ def add_rollouts(path: Path, setting: Setting, chains: pd.DataFrame) -> None:
     added = chains.assign(**{name: getattr(setting, name) for name in _CHAINS_OF})
     kept = [read_rollouts(path)] if path.exists() else []
     write_table(path, RolloutRow, pd.concat([*kept, added], ignore_index=True))
+
+
+def add_missing_rollouts(path: Path, other: Path) -> None:
+    """Keep the chains in another file of settings that this one has none of.
+
+    Raises:
+        ValueError: a file is damaged.
+        StorageError: the disk refused the write; the older file stays.
+    """
+    for _, chains in read_rollouts(other).groupby(list(_CHAINS_OF), sort=False):
+        first = chains.iloc[0]
+        kept = read_rollouts(path) if path.exists() else chains.iloc[:0]
+        if not (kept[list(_CHAINS_OF)] == first[list(_CHAINS_OF)]).all(axis=1).any():
+            import pandas as pd
+
+            write_table(path, RolloutRow, pd.concat([kept, chains], ignore_index=True))
 
 
 def half_of(number: int, prompts: int) -> int:

@@ -62,6 +62,10 @@ def test_run_measures_the_quickstart_into_runs_or_what_it_is_told(command: Run, 
     (call,) = sweep
     assert (call["config"].name, call["config"].grid.gamma, call["config"].seed) == ("wide", (2,), 3)
     assert (call["out"], call["fresh"]) == (Path("there"), True)
+    sweep.clear()
+    assert command("run", "--executor", "ray", "--set", "executor.address=head:6379")[0] == 0
+    assert (sweep[0]["config"].executor.kind, sweep[0]["config"].executor.address) == ("ray", "head:6379")
+    assert "executor.kind: expected local | ray, got 'rya'" in command("run", "--executor", "rya")[2]
 
 
 def test_an_interruption_says_what_is_kept_and_how_to_go_on(command: Run, sweep: list[dict[str, Any]]) -> None:

@@ -104,6 +104,11 @@ VALUES: Cases = {
         "6 acceptance.rollouts refused",
     ),
     "format of embedded prompts": ("workload:\n  format: sharegpt\n", "5 workload.format refused"),
+    "unknown executor": ("executor:\n  kind: rya\n", "5 executor.kind literal_error"),
+    "address without port": ("executor:\n  address: head\n", "5 executor.address refused"),
+    "port out of range": ("executor:\n  address: head:70000\n", "5 executor.address refused"),
+    "half a GPU": ("executor:\n  gpus_per_task: 0.5\n", "5 executor.gpus_per_task int_type"),
+    "no CPU": ("executor:\n  cpus_per_task: 0\n", "5 executor.cpus_per_task greater_than_equal"),
     "number of many digits": ("seed: " + "9" * 5000 + "\n", "4 seed unreadable"),
 }
 SEVERAL: Cases = {

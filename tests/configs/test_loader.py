@@ -77,7 +77,9 @@ def test_effort_does_not_change_the_hash() -> None:
     more = {
         "precision.relative_ci": 0.001, "precision.max_blocks": 99, "precision.max_seconds": "null",
         "precision.max_cell_seconds": 1.0, "validate.max_seconds": "null", "validate.repetitions": 7,
-        "limits.run_seconds": 1,
+        "limits.run_seconds": 1, "executor.kind": "ray", "executor.address": "head:6379",
+        "executor.gpus_per_task": 2, "executor.cpus_per_task": 8, "executor.memory": "40GiB",
+        "executor.accelerator_type": "H100",
     }  # fmt: skip
     options = [f"{field}={value}" for field, value in more.items()]
     assert config_hash(load_config("quickstart", options)) == config_hash(config)
@@ -95,7 +97,7 @@ def test_every_field_but_the_name_changes_the_hash() -> None:
     hashes = {config_hash(load_config("quickstart", [change])) for change in changes}
     assert len(hashes | {config_hash(load_config("quickstart"))}) == len(changes) + 1
     sections = {re.split(r"[.\[=]", change)[0] for change in changes}
-    assert sections | {"name"} == {field.alias or name for name, field in Config.model_fields.items()}
+    assert sections | {"name", "executor"} == {field.alias or name for name, field in Config.model_fields.items()}
 
 
 def test_the_section_that_decodes_end_to_end_is_written_as_validate() -> None:

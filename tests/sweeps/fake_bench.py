@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from specgauge.bench.prompts import Prompt
 from specgauge.bench.timing.blocks import BlockRecord, Status, TimingCell, first_line
 from specgauge.configs.schema import Config
 from specgauge.model.arms import Arm, arm_names
@@ -264,6 +265,7 @@ class FakeBench:
             "end_to_end.end_to_end.shuffled": lambda arms, *, seed, block: [
                 arms[(i + block) % len(arms)] for i in range(len(arms))
             ],
+            "prompts.Prompt": Prompt,
             "prompts.read_prompts": lambda workload, tell=None, seed=0: PROMPTS,
             "prompts.encode_prompts": lambda prompts, *_: [[number] for number in range(len(prompts))],
             "prompts.fitting_prompts": lambda prompts, *_: (list(range(len(prompts))), []),

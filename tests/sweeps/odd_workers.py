@@ -58,6 +58,17 @@ def at(cell: str, happens: Callable[[], object]) -> None:
     setattr(Checkpoint, "block", block)  # noqa: B010
 
 
+def slow(seconds: str) -> None:
+    """A device on which every block takes so long."""
+    begin = Checkpoint.block
+
+    def block(self: Checkpoint, where: str, arm: str, number: int) -> None:
+        begin(self, where, arm, number)
+        time.sleep(float(seconds))
+
+    setattr(Checkpoint, "block", block)  # noqa: B010
+
+
 def kill() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -103,6 +114,7 @@ ACCIDENTS: dict[str, Callable[..., object]] = {
     "fake": fake,
     "full disk": full_disk,
     "refuse": refuse,
+    "slow": slow,
 }
 
 

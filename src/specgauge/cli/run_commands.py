@@ -46,6 +46,10 @@ def run(
     ] = None,
     overrides: SetOption = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Start anew; an old run there is renamed, not lost.")] = False,
+    executor: Annotated[
+        str | None,
+        typer.Option("--executor", metavar="KIND", help="Where to measure: local, or ray (needs specgauge[ray])."),
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Send one request to each server that runs, and measure nothing.")
     ] = False,
@@ -54,6 +58,7 @@ def run(
 
     Takes up an earlier run of the same configuration where it was stopped.
     """
+    overrides = [*(overrides or ()), *([] if executor is None else [f"executor.kind={executor}"])]
     loaded = _load(config, overrides)
     if dry_run:
         from specgauge.sweeps.served.dry_run import dry_run as ask_servers
@@ -77,7 +82,7 @@ def run(
             )
     except KeyboardInterrupt as error:
         again = [PROGRAM, "run", config, *(["--out", str(out)] if out is not None else [])]
-        again += [part for override in overrides or () for part in ("--set", override)]
+        again += [part for override in overrides for part in ("--set", override)]
         kept = f"interrupted; every finished block is kept in {folder}, go on with: {shlex.join(again)}"
         raise Interrupted(kept) from error
     raise typer.Exit(code)

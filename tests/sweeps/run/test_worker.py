@@ -68,7 +68,9 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Use:
             def __init__(self, *, is_served: bool) -> None:
                 assert not is_served
 
-            def measure(self, run: Path, pair: str, labels: Sequence[Label], *_: object) -> tuple[int, Sent]:
+            def measure(
+                self, run: Path, pair: str, labels: Sequence[Label], *_: object, **__: object
+            ) -> tuple[int, Sent]:
                 skipped.append(list(labels))
                 return next(to_come)(run)
 
@@ -200,7 +202,8 @@ def test_a_death_while_a_cell_is_decoded_costs_that_cell_and_another_one_the_pai
 def test_a_cell_that_is_skipped_is_timed_and_decoded_by_the_next_run(tmp_path: Path, bench: FakeBench) -> None:
     made.begin(tmp_path, DECODED).close()
     (cell,) = [cell for cell in plan_cells(DECODED) if (cell.batch_size, cell.context) == (1, 65)]
-    worker._record(tmp_path, DECODED, [cell], KILLED)
+    with made.begin(tmp_path, DECODED) as opened:
+        worker._record(opened, [cell], KILLED)
 
     def look(decoding: Decoding) -> None:
         label = "greedy, batch size {}, context {}".format(*decoding.point)

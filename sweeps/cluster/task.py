@@ -1,0 +1,114 @@
+"""What runs on a node of the cluster: a part of a pair, measured as at home, in a folder that is gone afterwards.
+
+The measuring process is the local worker (`specgauge.sweeps.run.worker`), spawned by the task: no thread of Ray runs
+beside what is timed, and a death costs what it costs at home. Whatever it finishes travels to the keeper within
+`WATCH_S`; the task tells nobody that it is done before all of it is kept.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+import socket
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+from specgauge.configs.loader import load_config
+from specgauge.sweeps.cluster.exchange import Changes, unpack
+from specgauge.sweeps.run.budget import Deadline
+from specgauge.sweeps.run.worker import measure_apart, of_the_machine
+from specgauge.sweeps.store.rundir import CONFIG
+from specgauge.sweeps.store.schema import PACKAGES
+
+if TYPE_CHECKING:
+    from specgauge.sweeps.cluster.keeper import Job, Order
+
+
+def versions() -> dict[str, str | None]:
+    """What must be alike on every node: Python, the packages behind a measurement, and the processor."""
+    found: dict[str, str | None] = {"python": platform.python_version(), "cpu": _cpu()}
+    for package in PACKAGES:
+        found[package] = None
+        with suppress(importlib.metadata.PackageNotFoundError):
+            found[package] = importlib.metadata.version(package)
+    return found
+
+
+def _cpu() -> str | None:
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or None
+
+
+def machine_name(names: Mapping[str, str]) -> str:
+    """The name of this node, by the names of all that were there when the run began."""
+    import ray
+
+    node = ray.get_runtime_context().get_node_id()
+    return names.get(node, f"{socket.gethostname()}-{node[:6]}")
+
+
+def measure(
+    keeper: Any, number: int, job: Job, prompts: tuple[Any, ...], names: Mapping[str, str], _after: object
+) -> Exception | None:
+    """Measure one job for the keeper; returns what ends the whole run.
+
+    prompts: those of the workload, whose file a node need not have.
+    names: of the nodes, by id.
+    _after: what another job returned that comes first.
+    """
+    import ray
+
+    machine = machine_name(names)
+    ask = {name: partial(_ask, getattr(keeper, name)) for name in ("begin", "take", "end", "say")}
+    try:
+        order: Order | None = ask["begin"](number, machine)
+        if order is None:
+            return None
+        with TemporaryDirectory(prefix="specgauge-") as name:
+            folder = Path(name)
+            unpack(order.files, folder)
+            config, changes = load_config(folder / CONFIG), Changes(folder)
+
+            def send() -> None:
+                found = changes.new()
+                if found:
+                    ask["take"](number, machine, found)
+
+            try:
+                outcome = measure_apart(
+                    folder,
+                    config,
+                    job.pair,
+                    say=lambda line: ask["say"](f"{machine}: {line}"),
+                    deadline=Deadline(order.seconds),
+                    part=job.part_with(prompts),
+                    watch=send,
+                )
+            except ValueError as error:
+                return ValueError(f"{machine}: {str(error).replace(name, 'this run')}")
+            finally:
+                send()
+            ask["end"](number, outcome, machine)
+    except ray.exceptions.RayTaskError as error:  # the keeper's
+        return error.cause if isinstance(error.cause, (ValueError, OSError)) else RuntimeError(str(error))
+    except ray.exceptions.RayActorError as error:
+        return RuntimeError(f"the process that keeps the run is gone: {str(error).splitlines()[0]}")
+    except (OSError, MemoryError, ModuleNotFoundError) as error:
+        return of_the_machine(error)
+    except RuntimeError as error:
+        return RuntimeError(f"{machine}: {error}")
+    return None
+
+
+def _ask(method: Any, *arguments: object) -> Any:
+    """What a method of the keeper returns, waited for."""
+    import ray
+
+    return ray.get(method.remote(*arguments))

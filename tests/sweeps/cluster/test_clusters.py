@@ -1,0 +1,127 @@
+"""Runs on simulated nodes of a real Ray cluster on this machine; skipped where Ray is not installed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from specgauge.configs.loader import config_to_yaml
+from specgauge.sweeps.cluster import executor
+from specgauge.sweeps.plan import plan_cells
+from specgauge.sweeps.run import runner
+from specgauge.sweeps.store.journal import read_journal
+from specgauge.sweeps.store.rundir import CELLS, Run
+from specgauge.sweeps.store.writer import OpenRun
+from tests.sweeps import made, odd_workers
+from tests.sweeps.apart import ARMS, measured, wait_for
+from tests.sweeps.cluster.nodes import cluster_of, name_of
+
+pytest.importorskip("ray")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+CONFIG = made.config(
+    grid={"batch_size": [1, 2, 4], "context": [64, 65], "gamma": "1:2"},
+    validate={"gamma": 2, "prompts": 4, "max_new_tokens": 6, "max_seconds": None},
+    executor={"kind": "ray", "memory": "16MiB"},
+)
+BLOCKS = len(plan_cells(CONFIG)) * len(ARMS) * 3
+
+
+def lines_of(run: Path) -> int:
+    return len(read_journal(run / CELLS).lines) if (run / CELLS).exists() else 0
+
+
+def test_a_node_killed_half_way_costs_nothing_that_was_kept(tmp_path: Path) -> None:
+    """Its tasks are tried elsewhere from the last journalled block; the report and environment say who measured."""
+    out = tmp_path / "run"
+    with cluster_of(2, "slow in 0.2") as cluster:
+        nodes = cluster.list_all_nodes()
+
+        def kill() -> None:
+            lines = wait_for(lambda: lines_of(out) > BLOCKS // 4 and read_journal(out / CELLS).lines)
+            name = lines[-1].notes["machine"]
+            (lost,) = [one for one in nodes if name_of(one) == name]
+            cluster.remove_node(lost, allow_graceful=False)
+            killed.append(name)
+
+        killed: list[str] = []
+        thread = threading.Thread(target=kill)
+        thread.start()
+        assert runner.run(CONFIG, out=out, apart=True) == 0
+        thread.join()
+    run = Run.open(out)
+    assert Counter(measured(run.journal())).most_common(1)[0][1] == 1
+    assert len(run.journal()) == BLOCKS
+    machines = {line.notes["machine"] for line in run.journal()}
+    assert set(run.environment["machines"]) == machines
+    assert len(machines) == 2
+    assert killed[0] in machines
+    assert len(run.validation()) == len(plan_cells(CONFIG))
+
+
+def test_a_run_goes_on_where_its_driver_was_killed_here_or_there(tmp_path: Path) -> None:
+    """Nothing is measured twice, nor by the next run, which has no cluster at all."""
+    out, config = tmp_path / "run", tmp_path / "config.yaml"
+    config.write_text(config_to_yaml(CONFIG))
+    with cluster_of(2, "slow in 0.1") as cluster:
+        environment = {**os.environ, "PYTHONPATH": odd_workers.PATHS}
+        command = [sys.executable, "-P", "-m", "tests.sweeps.cluster.nodes", cluster.address, str(out), str(config)]
+        with subprocess.Popen(command, env=environment, cwd=tmp_path) as driver:
+            wait_for(lambda: lines_of(out) > BLOCKS // 4)
+            driver.send_signal(signal.SIGKILL)
+        before = wait_for(lambda: _is_free(out) and lines_of(out))
+        assert before < BLOCKS
+        assert runner.run(CONFIG, out=out, apart=True) == 0
+    keys = measured(Run.open(out).journal())
+    assert len(keys) == len(set(keys)) == BLOCKS
+    local = CONFIG.model_copy(update={"executor": made.config().executor})
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("specgauge.sweeps.run.pair_process.work_apart", odd_workers.with_accidents("fake"))
+        patched.setenv("PYTHONPATH", odd_workers.PATHS)
+        assert runner.run(local, out=out, apart=True) == 0
+    assert len(Run.open(out).journal()) == BLOCKS
+
+
+def _is_free(out: Path) -> bool:
+    """Whether nobody writes the run any more."""
+    try:
+        OpenRun(out, CONFIG, fresh=False).close()
+    except ValueError:
+        return False
+    return True
+
+
+def test_too_few_resources_and_no_node_left_are_one_line_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    greedy = CONFIG.model_copy(update={"executor": CONFIG.executor.model_copy(update={"cpus_per_task": 64})})
+    monkeypatch.setattr(executor, "NODELESS_S", 1.0)
+    with cluster_of(1, "slow in 0.2") as cluster:
+        with pytest.raises(ValueError, match=r"a task asks for 64 CPUs, 16 MiB, which no node has \(.* has 1 CPU, "):
+            runner.run(greedy, out=out, apart=True)
+        assert not out.exists()
+        (node,) = [one for one in cluster.list_all_nodes() if not one.head]
+
+        def kill() -> None:
+            wait_for(lambda: lines_of(out) > 5)
+            cluster.remove_node(node, allow_graceful=False)
+
+        thread = threading.Thread(target=kill)
+        thread.start()
+        assert runner.run(CONFIG, out=out, apart=True) == 1
+        thread.join()
+    reasons = {line.reason for line in Run.open(out).journal() if line.status == "killed"}
+    name = name_of(node)
+    assert f"{name} was lost, and no other node has what it takes" in reasons
