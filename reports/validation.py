@@ -332,6 +332,8 @@ _POLICY_COLUMNS: Columns[ValidationRow] = [
 ]
 _OF_REPLAY = ("S replayed", "error", "S from counts", "cost error", "switches of γ / rounds")
 """Columns that are known of policies that were decoded here."""
+_OF_SERVERS = ("against plain", "against it", "whole requests")
+"""Those of policies of a server's engine."""
 
 
 def policy_table(rows: Sequence[ValidationRow]) -> Table | None:
@@ -344,7 +346,7 @@ def policy_table(rows: Sequence[ValidationRow]) -> Table | None:
         left_out |= {place for place, (title, _) in enumerate(columns) if title in _OF_REPLAY}
         columns = [column for place, column in enumerate(columns) if place not in left_out]
     else:
-        columns = [column for column in columns if column[0] != "whole requests"]
+        columns = [column for column in columns if column[0] not in _OF_SERVERS]
     grouped = by_point(rows, lambda row: -(row.speedup_measured or 0.0))
     return point_table(grouped, columns, words=("policy", "against plain", "against it"))
 

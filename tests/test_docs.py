@@ -24,7 +24,7 @@ from pydantic import BaseModel
 import specgauge
 from specgauge.bench.end_to_end import benchmark
 from specgauge.cli.main import COMMANDS
-from specgauge.configs.engines import EngineConfig, LaunchConfig
+from specgauge.configs.engines import EngineArm, EngineConfig, LaunchConfig
 from specgauge.configs.errors import field_words
 from specgauge.configs.executor import ExecutorConfig
 from specgauge.configs.fields import Section, field_docstrings
@@ -66,6 +66,7 @@ SECTIONS: dict[str, type[Section]] = {
     "pairs[…].draft, the target's first layers": LayersDraft,
     "pairs[…].engine, pairs[…].engine[…]": EngineConfig,
     "pairs[…].engine.launch": LaunchConfig,
+    "pairs[…].engine.arms[…]": EngineArm,
     "workload": WorkloadConfig,
     "sampling[…]": SamplingConfig,
     "grid": GridConfig,

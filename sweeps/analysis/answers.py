@@ -113,6 +113,8 @@ class Recommendations:
         if not gains:
             return ""
         span = span_text([gain for _, gain in gains], "{:.2f}")
+        if self.is_served:
+            return f"Whole requests, with prefills: {span} ×."
         words = f"Whole requests, with prefills and in a batch the wait for its longest text: {span} ×."
         return " ".join([words, *self._where_they_lose])
 
@@ -133,7 +135,12 @@ class Recommendations:
 
     @property
     def _where_they_lose(self) -> Iterator[str]:
-        """A sentence for those that wait for the batch, and one for those alone, which wait for nobody."""
+        """A sentence for those that wait for the batch, and one for those alone, which wait for nobody.
+
+        None of servers, which fill a place at once.
+        """
+        if self.is_served:
+            return
         losing = sorted({size for size, gain in self._whole_gains if gain < 1})
         in_batch = ", ".join(str(size) for size in losing if size > 1)
         if in_batch:

@@ -172,7 +172,7 @@ def _interpolation(
 
     def between(size: int) -> SpeedupEstimate:
         share = (size - low) / (high - low)
-        estimate = _estimate_between(first, second, size, share)
+        estimate = _estimate_between(ends[0], ends[1], size, share)
         drawn = ends[0].drawn ** (1 - share) * ends[1].drawn ** share
         return summarise(np.concatenate([estimate[None], estimate * drawn]), gammas, confidence=confidence)
 

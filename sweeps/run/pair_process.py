@@ -1,7 +1,7 @@
 """The process that measures a pair: started before it is known where the run goes, so that it imports meanwhile.
 
     with started(is_served=False) as process:
-        code, sent = process.measure(run_path, "embedded", skipped=[], seconds=None)
+        code, sent = process.measure(run_path, "embedded", [], None, work=work)
 
 It is spawned: it imports everything anew, but neither runs the caller's script again nor takes modules from the folder
 of that script or the one the user stands in. What it prints goes to its parent's stderr. One whose parent dies, however
@@ -13,6 +13,7 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import os
+import pickle
 import queue
 import signal
 import sys
@@ -32,9 +33,9 @@ if TYPE_CHECKING:
     from specgauge.sweeps.store.checkpoint import Label
     from specgauge.sweeps.store.outcomes import PairOutcome
 
-    Task = tuple[Path, str, Sequence[Label], float | None, Part | None]
-    """Run directory, pair, checkpoints to skip, seconds it has (None where nothing limits them), and what of the pair
-    is measured (None is all of it)."""
+    Work = Callable[..., PairOutcome | Exception]
+    """Measures, given the run directory, pair, checkpoints to skip, seconds (None where nothing limits them) and, where
+    it is not all of the pair, what of it."""
 
 GRACE_S = 5.0
 """Time for a worker to end by itself after a Ctrl-C that it may have had too, before it is told to."""
@@ -65,13 +66,15 @@ class PairProcess:
         pair: str,
         skipped: Sequence[Label],
         seconds: float | None,
-        meanwhile: Callable[[], object] | None = None,
         *,
+        work: Work,
+        meanwhile: Callable[[], object] | None = None,
         part: Part | None = None,
         watch: Callable[[], object] | None = None,
     ) -> tuple[int, PairOutcome | Exception | None]:
         """(exit code, what it sent before it ended), of the pair measured in `run`.
 
+        work: what measures, a function of a module.
         meanwhile: what is done here while it imports and loads; may fail.
         part: what of the pair is measured; None is all of it.
         watch: called every `WATCH_S` as long as it measures; what it raises ends it.
@@ -81,7 +84,7 @@ class PairProcess:
         sent = None
         try:
             with suppress(BrokenPipeError):  # it died while it imported
-                self._ours.send((run, pair, skipped, seconds, part))
+                self._ours.send((work, run, pair, skipped, seconds, *([] if part is None else [part])))
             if meanwhile is not None:
                 with suppress(Exception):  # whoever needs it fails again, and says so
                     meanwhile()
@@ -162,10 +165,8 @@ def work_apart(pipe: Connection, shown: Connection, is_served: bool) -> None:
     try:
         if not is_served:
             import_bench()
-        from specgauge.sweeps.run.worker import work
-
-        run, pair, skipped, seconds, part = tasks.get()
-        pipe.send(work(run, pair, skipped, seconds, *([] if part is None else [part])))
+        work, *task = pickle.loads(tasks.get())
+        pipe.send(work(*task))
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
 
@@ -186,7 +187,7 @@ def import_bench() -> None:
         gc.enable()
 
 
-def told_or_interrupted(pipe: Connection) -> queue.SimpleQueue[Task]:
+def told_or_interrupted(pipe: Connection) -> queue.SimpleQueue[bytes]:
     """What the other end of the pipe tells, as it comes; once it is closed, this process is interrupted.
 
     Its parent is gone then, or wants it to end.
@@ -194,12 +195,12 @@ def told_or_interrupted(pipe: Connection) -> queue.SimpleQueue[Task]:
     main_thread = threading.main_thread().ident
     assert main_thread is not None
     signal.signal(STOP, signal.default_int_handler)
-    told: queue.SimpleQueue[Task] = queue.SimpleQueue()
+    told: queue.SimpleQueue[bytes] = queue.SimpleQueue()
 
     def listen() -> None:
         with suppress(EOFError, OSError):
             while True:
-                told.put(pipe.recv())
+                told.put(pipe.recv_bytes())  # read by who wants it: reading imports
         while True:
             signal.pthread_kill(main_thread, STOP)
             time.sleep(INSIST_S)

@@ -69,8 +69,9 @@ def measure_apart(
             clear_checkpoint(run)
             seconds = None if deadline is None else deadline.left_s
             process = first if first is not None and first.is_free else PairProcess(is_served=config.is_served)
+            todo = None if skipped else meanwhile
             code, sent = process.measure(
-                run, pair, list(skipped), seconds, None if skipped else meanwhile, part=part, watch=watch
+                run, pair, list(skipped), seconds, work=work, meanwhile=todo, part=part, watch=watch
             )
             if code in (INTERRUPTED, -signal.SIGINT):
                 raise KeyboardInterrupt

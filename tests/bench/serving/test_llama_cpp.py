@@ -1,26 +1,20 @@
 """llama.cpp's own server, with the shipped pair: the preset's options, its streams and its counters."""
 
 import asyncio
-import os
-import sys
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from specgauge.bench.models.pair import EMBEDDED
 from specgauge.bench.serving.closed_loop import LoadBlock, run_block
 from specgauge.bench.serving.presets import Served, preset
 from specgauge.bench.serving.server import LaunchedServer, free_port
 from specgauge.bench.serving.streams import OpenAIClient
-from tests.llama_server.gguf_file import write_gguf
+from tests.llama_server.files import write_command, write_pair
 
 pytestmark = pytest.mark.skipif(find_spec("xllamacpp") is None, reason="needs xllamacpp, llama.cpp's server in a wheel")
 
-ROOT = Path(__file__).parents[3]
-SERVER = (sys.executable, "-m", "tests.llama_server")
 PROMPTS = tuple(f"def f{number}(x):\n    return x + {number}\n\n" * 3 for number in range(6))
 TOKENS = 24
 ARMS: dict[str, tuple[dict[str, Any], int]] = {
@@ -33,15 +27,14 @@ ARMS: dict[str, tuple[dict[str, Any], int]] = {
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    folder = tmp_path_factory.mktemp("gguf")
-    return {role: str(write_gguf(EMBEDDED / role, folder / f"{role}.gguf")) for role in ("target", "draft")}
+    return write_pair(tmp_path_factory.mktemp("gguf"))
 
 
 @pytest.fixture(scope="module")
 def arms(pair: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[list[str], LoadBlock]]:
     """The greedy texts of each arm, and a block of two streams at once."""
     folder = tmp_path_factory.mktemp("servers")
-    found = {}
+    found, env = {}, write_command(folder)
     for name, (fields, gamma) in ARMS.items():
         served = Served(
             kind="llama_cpp",
@@ -53,8 +46,7 @@ def arms(pair: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> dict
         )
         port = free_port()
         words = preset(served, gamma=gamma, port=port, folder=folder).words
-        env = {"PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])}
-        with LaunchedServer((*SERVER, *words[1:]), port=port, log=folder / f"{name}.log", env=env) as server:
+        with LaunchedServer(words, port=port, log=folder / f"{name}.log", env=env) as server:
             found[name] = asyncio.run(texts_and_block(server.base_url, gamma))
     return found
 

@@ -9,13 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from specgauge.sweeps.analysis.cell_estimate import ONE_RUN_SPREAD
+from specgauge.model.search.levels import level_blocks
+from specgauge.sweeps.analysis.cell_estimate import ONE_RUN_SPREAD, cell_costs
 from specgauge.sweeps.analysis.predictions import AnalysedRun, predict_run
 from specgauge.sweeps.analysis.served import mean_replicates, paired_blocks, speedups_of_blocks
+from specgauge.sweeps.analysis.timings import ArmTimings, CellTimings
+from specgauge.sweeps.plan import plan_cells
 from specgauge.sweeps.recommend import recommend
 from specgauge.sweeps.store.rundir import Run
 from specgauge.sweeps.store.served import ServedRow
 from tests.benchmarks.served import PACE_SPREAD, measured_run
+from tests.sweeps.served.simulated import served_config
 
 
 def row(gamma: int, block: int, **figures: object) -> ServedRow:
@@ -50,6 +54,25 @@ def test_a_mean_varies_as_student_s_t_over_its_blocks() -> None:
     assert single is not None
     assert single[1:].std() == pytest.approx(ONE_RUN_SPREAD, rel=0.05)
     assert mean_replicates([], replicates=10, seed=(1,)) is None
+
+
+def test_servers_whose_blocks_interleave_vary_as_the_ratio_of_their_rounds_does() -> None:
+    config = served_config((0, 2), precision={"bootstrap_replicates": 20_000, "max_blocks": 3})
+    raw = {"decode": np.exp([0.0, 0.2, 0.1]), "round:2": np.exp([0.03, 0.19, 0.14])}  # paces of 0, .2 and .1
+    taken = {arm: {block: np.array([[one]]) for block, one in enumerate(own)} for arm, own in raw.items()}
+    arms = {
+        arm: ArmTimings(arm=arm, status="ok", reason="", blocks=blocks, blocks_as_taken_s=taken[arm])
+        for arm, blocks in level_blocks(taken).items()
+    }
+    cell = CellTimings(cell=next(iter(plan_cells(config))), arms=arms, is_served=True)
+    assert cell.is_interleaved
+    costs = cell_costs(config, cell, (2,), {})
+    assert costs.t_round_s is not None
+    ratios = np.log(costs.t_round_s[:, 0] / costs.t_decode_s)
+    # Student's t of 2 degrees at .95, and the median of three single samples varies more than their mean
+    wider = math.sqrt((1 + math.pi / 2 - 1) / (1 + (math.pi / 2 - 1) / 3))
+    expected = 2.920 * wider * np.std([0.03, -0.01, 0.04], ddof=1) / math.sqrt(3)
+    assert np.quantile(ratios[1:], 0.95) - ratios[0] == pytest.approx(expected, rel=0.07)
 
 
 @pytest.fixture(scope="module")

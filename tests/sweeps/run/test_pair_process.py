@@ -9,6 +9,7 @@ import pytest
 
 from specgauge.sweeps.run import pair_process
 from specgauge.sweeps.run.pair_process import PairProcess, started
+from specgauge.sweeps.run.worker import work
 from specgauge.sweeps.store.outcomes import PairOutcome
 from specgauge.sweeps.store.rundir import Run
 from tests.sweeps import made, odd_workers
@@ -46,7 +47,7 @@ def test_a_worker_measures_what_it_is_told_while_something_else_is_done(
 
     monkeypatch.setattr(pair_process, "work_apart", odd_workers.with_accidents("fake"))
     with started(is_served=False) as worker:
-        assert worker.measure(tmp_path / "run", "p", [], None, fail) == (0, PairOutcome())
+        assert worker.measure(tmp_path / "run", "p", [], None, work=work, meanwhile=fail) == (0, PairOutcome())
     assert done == ["begun"]
     assert by_cell(Run.open(tmp_path / "run").journal()) == {FIRST.id: {"ok"}, SECOND.id: {"ok"}}
 
@@ -55,4 +56,4 @@ def test_a_worker_that_died_before_it_was_told_has_a_code(tmp_path: Path, monkey
     monkeypatch.setattr(pair_process, "work_apart", end_at_once)
     worker = PairProcess(is_served=False)
     wait_for(lambda: worker._process.exitcode is not None)
-    assert worker.measure(tmp_path, "p", [], None) == (3, None)
+    assert worker.measure(tmp_path, "p", [], None, work=work) == (3, None)

@@ -417,7 +417,9 @@ def test_workers_are_told_the_seconds_that_are_left_and_none_is_started_for_noth
         def __init__(self, *, is_served: bool) -> None:
             assert not is_served
 
-        def measure(self, run: Path, pair: str, skipped: Sequence[Label], left_s: float, *_: object) -> tuple[int, Any]:
+        def measure(
+            self, run: Path, pair: str, skipped: Sequence[Label], left_s: float, **_: object
+        ) -> tuple[int, Any]:
             started.append((pair, left_s))
             now[0] += 4.0
             return 0, work(run, pair, skipped, left_s)

@@ -51,6 +51,13 @@ def test_trust_falls_where_what_was_measured_is_far_from_what_was_predicted(
     )  # fmt: skip
 
 
+def test_whole_requests_of_servers_wait_for_no_batch(runs: tuple[Run, Run]) -> None:
+    answers = recommend(runs[0])
+    gains = [row["speedup_whole"] for row in answers.validation]
+    assert answers.whole_requests == f"Whole requests, with prefills: {min(gains):.2f} to {max(gains):.2f} ×."
+    assert answers.whole_requests_lose == ""
+
+
 def test_the_schedule_drafts_where_it_pays(runs: tuple[Run, Run]) -> None:
     engine = ENGINES["vllm"]
     answers = run_answers(runs[0], engine.rules, undecided="off")

@@ -153,8 +153,8 @@ def test_one_server_takes_every_gamma_and_two_are_checked_by_restart(tmp_path: P
     for row in live:
         assert (row.t_round_from, row.reason) == ("steps", None)
         assert row.t_round_s is not None
-        assert row.t_round_s >= 0.004
         assert row.t_round_client_s is not None
+        assert 0.5 < row.t_round_s / row.t_round_client_s < 2
     checked = [(row.gamma, row.batch_size) for row in rows if row.purpose == "restart"]
     assert sorted(set(checked)) == [(2, 1), (2, 2), (3, 1), (3, 2)]
     found = restart_ratios(rows, confidence=0.9)

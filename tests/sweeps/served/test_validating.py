@@ -33,11 +33,18 @@ def test_what_is_recommended_and_its_neighbours_run_beside_plain_decoding(valida
 
 
 def test_its_rows_take_the_place_of_those_of_the_timing(validated: Run) -> None:
-    found = {row.gamma: row for row in validated.rows(ValidationRow)}
+    found = {row.gamma: row for row in validated.rows(ValidationRow) if row.policy is None}
     assert {gamma: row.measured_in for gamma, row in found.items()} == {
         1: "timing", 2: "validation", 3: "validation", 5: "validation",
     }  # fmt: skip
     assert found[5].speedup_measured == pytest.approx(found[5].speedup_predicted, rel=0.1)
+
+
+def test_what_is_exported_for_servers_that_run_is_the_gamma_of_the_batch_size(validated: Run) -> None:
+    (row,) = [row for row in validated.rows(ValidationRow) if row.policy is not None]
+    gammas = {own.gamma: own for own in validated.rows(ValidationRow) if own.measured_in == "validation"}
+    assert (row.policy, row.mean_gamma) == ("exported", 5)
+    assert (row.speedup_measured, row.speedup_whole) == (gammas[5].speedup_measured, gammas[5].speedup_whole)
 
 
 def test_no_count_of_acceptance_comes_from_it(validated: Run) -> None:
