@@ -264,7 +264,7 @@ def run_specgauge(line: Command, words: list[str], run: Run) -> None:
         given[-1] = "runs/after"
     if words[0] == "replay":
         given += ["--replicates", "1"]
-    elif len(words) == 1 and words[0] in ("predict", "plan", "explain", "export", "import"):
+    elif len(words) == 1 and words[0] in ("predict", "plan", "explain", "export", "import", "check", "compare"):
         given += ["--help"]
     code, out, err = run(*given)
     assert code == 0, f"{line.text}: {err}"
