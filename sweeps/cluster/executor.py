@@ -10,8 +10,10 @@ depend. A task on GPUs has its own; one on CPUs has a node to itself, by a place
 from __future__ import annotations
 
 import math
+import os
 import signal
 import socket
+import tempfile
 import threading
 import time
 from collections import Counter
@@ -131,7 +133,8 @@ def check_ray(executor: ExecutorConfig) -> None:
             "executor.kind: ray needs the package ray, which is not installed; pip install 'specgauge[ray]', or let it "
             "be local"
         )
-    at = host_and_port(executor.address)
+    address = _known_address(executor)
+    at = host_and_port(address)
     if at is not None:
         try:
             with socket.create_connection(at, timeout=ANSWER_S) as connection:
@@ -140,9 +143,17 @@ def check_ray(executor: ExecutorConfig) -> None:
                     raise ConnectionResetError("it is no Ray cluster")
         except OSError as error:
             raise ValueError(
-                f"executor.address: expected a Ray cluster at {executor.address}, which does not answer "
+                f"executor.address: expected a Ray cluster at {address}, which does not answer "
                 f"({error.strerror or error}); start one with `ray start --head`, or give its HOST:PORT"
             ) from error
+
+
+def _known_address(executor: ExecutorConfig) -> str:
+    """Where the cluster is; for auto what the environment says, else the last one that was started on this machine."""
+    if executor.address != "auto":
+        return executor.address
+    file = Path(os.environ.get("RAY_TMPDIR", tempfile.gettempdir())) / "ray" / "ray_current_cluster"
+    return os.environ.get("RAY_ADDRESS") or (file.read_text().strip() if file.is_file() else "auto")
 
 
 @contextmanager

@@ -85,6 +85,26 @@ def test_an_address_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> Non
         check_ray(at)
 
 
+@pytest.mark.parametrize("recorded_in", ["file", "environment"])
+def test_a_cluster_that_was_and_is_no_more_does_not_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recorded_in: str
+) -> None:
+    monkeypatch.setattr(executor, "find_spec", lambda name: object())
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    auto = made.config(executor={"kind": "ray", "address": "auto"}).executor
+    check_ray(auto)  # nothing is known of any: Ray itself says so, at once
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        gone = f"127.0.0.1:{server.getsockname()[1]}"
+    if recorded_in == "environment":
+        monkeypatch.setenv("RAY_ADDRESS", gone)
+    else:
+        (tmp_path / "ray").mkdir()
+        (tmp_path / "ray" / "ray_current_cluster").write_text(gone)
+    with pytest.raises(ValueError, match=rf"executor.address: expected a Ray cluster at {gone}, which does not answer"):
+        check_ray(auto)
+
+
 def test_servers_are_measured_from_where_their_client_is() -> None:
     engine = {"kind": "vllm", "base_url": "http://localhost:8000", "gamma": 0}
     served = {"name": "x", "pairs": [{"name": "a", "engine": [engine]}], "executor": {"kind": "ray"}}
