@@ -176,9 +176,6 @@ def import_bench() -> None:
     gc.disable()
     try:
         with suppress(ImportError):  # told by whatever needs it
-            from specgauge.bench.models.unused_parts import import_without_unused_parts
-
-            import_without_unused_parts()
             import specgauge.bench.end_to_end.end_to_end
             import specgauge.bench.models.pair
             import specgauge.bench.timing.cell_timer  # noqa: F401

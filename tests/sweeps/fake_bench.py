@@ -248,7 +248,6 @@ class FakeBench:
             "cpu_type.fast_dtype": lambda: {"dtype": "float32", "why": "it is"},
             "cpu_type.bfloat16_instructions": lambda: None,
             "device.is_out_of_memory": lambda error: isinstance(error, OutOfMemoryError),
-            "models.unused_parts.import_without_unused_parts": lambda: None,
             "models.pair.load_pair": self.load_pair,
             "models.generation.generation_notes": lambda *_: [],
             "models.pair.load_model": self.load_model,
