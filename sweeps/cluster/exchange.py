@@ -16,9 +16,9 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from specgauge.sweeps.plan import plan_cells
-from specgauge.sweeps.store.files import atomic_path, write_text_atomically
+from specgauge.sweeps.store.files import atomic_path
 from specgauge.sweeps.store.journal import journal_line, read_journal
-from specgauge.sweeps.store.rows import json_line, plain
+from specgauge.sweeps.store.rows import plain, write_jsonl
 from specgauge.sweeps.store.rundir import (
     ACCEPTANCE,
     CELLS,
@@ -159,4 +159,4 @@ def _take_prompts(path: Path, folder: Path) -> None:
     pairs = {row.pair for row in found}
     rows = [*(row for row in kept if row.pair not in pairs), *found]
     if rows != list(kept):
-        write_text_atomically(path / PROMPTS, b"".join(map(json_line, rows)).decode("ascii"))
+        write_jsonl(path / PROMPTS, rows)

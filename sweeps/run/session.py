@@ -22,9 +22,9 @@ from specgauge.sweeps.plan import Cell, plan_cells
 from specgauge.sweeps.run.budget import Deadline
 from specgauge.sweeps.run.progress import Progress
 from specgauge.sweeps.store.checkpoint import Checkpoint, Kind, Label
-from specgauge.sweeps.store.files import StorageError, write_text_atomically
+from specgauge.sweeps.store.files import StorageError
 from specgauge.sweeps.store.outcomes import PairOutcome, read_outcomes
-from specgauge.sweeps.store.rows import json_line
+from specgauge.sweeps.store.rows import write_jsonl
 from specgauge.sweeps.store.rundir import ENVIRONMENT, PROMPTS, prompt_rows, read_environment
 from specgauge.sweeps.store.schema import PromptRow, WarningRow
 from specgauge.sweeps.store.writer import OpenRun
@@ -137,7 +137,7 @@ class PairPrompts:
                 )
             )
         if rows != list(kept):
-            write_text_atomically(self.run.path / PROMPTS, b"".join(map(json_line, rows)).decode("ascii"))
+            write_jsonl(self.run.path / PROMPTS, rows)
 
 
 class Session:

@@ -14,9 +14,7 @@ from pathlib import Path
 
 from pydantic.dataclasses import dataclass
 
-from specgauge.configs.reading import TABLE_BYTES, read_bytes
-from specgauge.sweeps.store.files import atomic_path
-from specgauge.sweeps.store.rows import json_line, read_jsonl
+from specgauge.sweeps.store.rows import read_jsonl, write_jsonl
 from specgauge.sweeps.store.schema import (
     EXACT,
     SCHEMA,
@@ -92,17 +90,9 @@ class CountsRow:
 
 def write_counts(run: Path, rows: Iterable[CountsRow]) -> None:
     """Write the counts of a run directory; StorageError where the disk refuses."""
-    with atomic_path(run / COUNTS) as temporary:
-        temporary.write_bytes(b"".join(map(json_line, rows)))
+    write_jsonl(run / COUNTS, rows)
 
 
 def read_counts(run: Path) -> tuple[CountsRow, ...]:
     """The counts of a run directory; ValueError where a line is damaged."""
-    path = run / COUNTS
-    if not path.exists():
-        return ()
-    try:
-        content = read_bytes(path, TABLE_BYTES)
-    except ValueError as error:
-        raise ValueError(f"{error}; {_IMPORT_AGAIN}") from error
-    return read_jsonl(path, CountsRow, content, _IMPORT_AGAIN)
+    return read_jsonl(run / COUNTS, CountsRow, _IMPORT_AGAIN)

@@ -15,9 +15,7 @@ from typing import Any
 
 from pydantic.dataclasses import dataclass
 
-from specgauge.configs.reading import TABLE_BYTES, read_bytes
-from specgauge.sweeps.store.files import atomic_path
-from specgauge.sweeps.store.rows import MEASURE_AGAIN, json_line, read_jsonl
+from specgauge.sweeps.store.rows import MEASURE_AGAIN, read_jsonl, write_jsonl
 from specgauge.sweeps.store.schema import EXACT, SCHEMA, BatchSize, Context, Integer, Text, Whole, expected
 
 EXPORTS = "exported.jsonl"
@@ -57,17 +55,9 @@ class ExportedRow:
 def keep_exports(run: Path, rows: Iterable[ExportedRow]) -> None:
     """Keep rows beside those of other keys; StorageError where the disk refuses, ValueError where a line is damaged."""
     kept = {row.key: row for row in (*read_exports(run), *rows)}
-    with atomic_path(run / EXPORTS) as temporary:
-        temporary.write_bytes(b"".join(map(json_line, kept.values())))
+    write_jsonl(run / EXPORTS, kept.values())
 
 
 def read_exports(run: Path) -> tuple[ExportedRow, ...]:
     """The exports of a run directory; ValueError where a line is damaged."""
-    path = run / EXPORTS
-    if not path.exists():
-        return ()
-    try:
-        content = read_bytes(path, TABLE_BYTES)
-    except ValueError as error:
-        raise ValueError(f"{error}; {MEASURE_AGAIN}") from error
-    return read_jsonl(path, ExportedRow, content, MEASURE_AGAIN)
+    return read_jsonl(run / EXPORTS, ExportedRow, MEASURE_AGAIN)

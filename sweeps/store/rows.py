@@ -277,12 +277,18 @@ def rows_under(path: Path, key: str, row_type: type[Row], remedy: str = RUN_AGAI
     return tuple(row_of(row_type, one, f"{path}, {key}[{number}]", remedy) for number, one in enumerate(entries))
 
 
-def read_jsonl(path: Path, row_type: type[Row], content: bytes, remedy: str) -> tuple[Row, ...]:
-    """The rows of the whole lines of a file, one strict-JSON mapping each.
+def read_jsonl(path: Path, row_type: type[Row], remedy: str, most_bytes: int = TABLE_BYTES) -> tuple[Row, ...]:
+    """The rows of the whole lines of a file, one strict-JSON mapping each; none where there is no file.
 
     Raises:
-        ValueError: a line is damaged, foreign or of another release; its number and the field are named.
+        ValueError: too large, or a line is damaged, foreign or of another release; its number and field are named.
     """
+    if not path.exists():
+        return ()
+    try:
+        content = reading.read_bytes(path, most_bytes)
+    except ValueError as error:
+        raise ValueError(f"{error}; {remedy}") from error
     lines = content[: content.rfind(b"\n") + 1].split(b"\n")[:-1]
     return tuple(_json_row(f"{path}, line {number}", row_type, raw, remedy) for number, raw in enumerate(lines, 1))
 
@@ -298,6 +304,11 @@ def _json_row(where: str, row_type: type[Row], raw: bytes, remedy: str) -> Row:
 def json_line(row: Any) -> bytes:
     """The line of a typed row, its end included; ValueError for NaN."""
     return canonical_json(plain(row)).encode("ascii") + b"\n"
+
+
+def write_jsonl(path: Path, rows: Iterable[Any]) -> None:
+    """Write typed rows, a line each, in the place of what was there; StorageError where the disk refuses."""
+    write_text_atomically(path, b"".join(map(json_line, rows)).decode("ascii"))
 
 
 def read_csv(path: Path, row_type: type[Row]) -> tuple[Row, ...]:

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from specgauge.configs.reading import PROMPT_BYTES, read_bytes
+from specgauge.configs.reading import PROMPT_BYTES
 from specgauge.sweeps.store.counts import COUNTS, CountsRow, read_counts
 from specgauge.sweeps.store.exported import EXPORTS
 from specgauge.sweeps.store.files import RUNS, check_output
@@ -98,14 +98,7 @@ def acceptance_path(run: Path, pair: str, sampling: str) -> Path:
 
 def prompt_rows(run: Path) -> tuple[PromptRow, ...]:
     """The prompts of every pair in a run directory; ValueError where their file is damaged."""
-    path = run / PROMPTS
-    if not path.exists():
-        return ()
-    try:
-        content = read_bytes(path, PROMPT_BYTES)
-    except ValueError as error:
-        raise ValueError(f"{error}; {_WRITE_AGAIN}") from error
-    return read_jsonl(path, PromptRow, content, _WRITE_AGAIN)
+    return read_jsonl(run / PROMPTS, PromptRow, _WRITE_AGAIN, PROMPT_BYTES)
 
 
 @dataclass(frozen=True, kw_only=True)

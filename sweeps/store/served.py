@@ -17,10 +17,8 @@ from typing import Literal, get_args
 
 from pydantic.dataclasses import dataclass
 
-from specgauge.configs.reading import TABLE_BYTES, read_bytes
 from specgauge.sweeps.store.counts import CountsRow, read_counts, write_counts
-from specgauge.sweeps.store.files import atomic_path
-from specgauge.sweeps.store.rows import MEASURE_AGAIN, json_line, read_jsonl
+from specgauge.sweeps.store.rows import MEASURE_AGAIN, read_jsonl, write_jsonl
 from specgauge.sweeps.store.schema import (
     EXACT,
     SCHEMA,
@@ -163,8 +161,7 @@ class ServedLog:
             self._counts = [*kept, *own]
             write_counts(self._run, self._counts)
         self._rows[row.key] = row
-        with atomic_path(self._run / SERVED) as temporary:
-            temporary.write_bytes(b"".join(map(json_line, self._rows.values())))
+        write_jsonl(self._run / SERVED, self._rows.values())
 
     @staticmethod
     def _is_of(row: ServedRow, counts: CountsRow) -> bool:
@@ -178,11 +175,4 @@ def _source(row: ServedRow, unit: str) -> str:
 
 def read_served(run: Path) -> tuple[ServedRow, ...]:
     """The blocks of a run directory; ValueError where a line is damaged."""
-    path = run / SERVED
-    if not path.exists():
-        return ()
-    try:
-        content = read_bytes(path, TABLE_BYTES)
-    except ValueError as error:
-        raise ValueError(f"{error}; {MEASURE_AGAIN}") from error
-    return read_jsonl(path, ServedRow, content, MEASURE_AGAIN)
+    return read_jsonl(run / SERVED, ServedRow, MEASURE_AGAIN)
