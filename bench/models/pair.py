@@ -16,7 +16,6 @@ since their lengths are too many to compile a graph for each, and so are texts t
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -32,12 +31,15 @@ from specgauge.bench.cache.adapter import ATTENTION_NAMES, refuse_cache_that_can
 from specgauge.bench.cache.cache import RowCache, new_cache
 from specgauge.bench.cpu_type import take_fast_dtype
 from specgauge.bench.device import distinct_devices
+from specgauge.bench.models import quantized
 from specgauge.bench.models.agreement import check_static_forward, take_over_attention
 from specgauge.bench.models.files import adapter_fault, name_fault
 from specgauge.bench.models.generation import end_tokens
+from specgauge.bench.models.gguf_files import gguf_settings
 from specgauge.bench.models.load_errors import (
     check_config_file,
     check_tokenizer,
+    check_vocabularies,
     quantization_options,
     quiet_loading,
     read_fault,
@@ -46,6 +48,7 @@ from specgauge.bench.models.load_errors import (
 )
 from specgauge.bench.models.rope import fix_rotary_factors
 from specgauge.bench.models.static_graphs import StaticForward
+from specgauge.bench.models.weights import how_it_lies, keep_settings, was_quantized, weight_notes
 from specgauge.bench.notes import Note
 from specgauge.configs.fields import Mode
 from specgauge.configs.pairs import LayersDraft, ModelConfig, NgramConfig, NgramDraft, PairConfig
@@ -97,6 +100,13 @@ class LoadedModel:
         """Give up buffers, and graphs on them, that wait for the next cache of their size."""
         if self.static is not None:
             self.static.release()
+
+    @cached_property
+    def placement(self) -> str:
+        """Its type and device in words, such as `float32 on cpu`, and how quantised weights lie."""
+        where = f"{str(self.model.dtype).removeprefix('torch.')} on {self.device}"
+        quantised = how_it_lies(self.model)
+        return where if quantised is None else f"{where} ({quantised})"
 
     @cached_property
     def vocabulary_rows(self) -> int:
@@ -151,7 +161,7 @@ class LoadedPair:
     @property
     def placement(self) -> str:
         """Types and devices of its models in words: `float32 on cpu`, or by model where they differ."""
-        found = [f"{str(model.model.dtype).removeprefix('torch.')} on {model.device}" for model in self.models]
+        found = [model.placement for model in self.models]
         return found[0] if len(set(found)) == 1 else f"target {found[0]}, draft {found[-1]}"
 
     @property
@@ -249,7 +259,7 @@ def load_model(
         model.eval()  # parameters stay as loaded: frozen ones make torch's bfloat16 linear 40 × slower on slices (CPU)
         placed = model.device if device is None else device
         kept_notes: list[Note] = []
-        if spec.dtype == "auto" and placed.type == "cpu" and cpu_dtype is not None and spec.quantization is None:
+        if spec.dtype == "auto" and placed.type == "cpu" and cpu_dtype is not None and not was_quantized(model):
             kept_notes = list(take_fast_dtype(model, cpu_dtype, name))
         stray_window = take_over_attention(model, attention, placed, name)
     limit = context_limit(model.config.get_text_config().to_dict(), reach)
@@ -261,7 +271,12 @@ def load_model(
         device=placed,
         max_context=limit,
         eos_token_ids=ends,
-        notes=(*_notes(model, name, stray=stray_window, switch=switch, limit=limit), *end_notes, *kept_notes),
+        notes=(
+            *_notes(model, name, stray=stray_window, switch=switch, limit=limit),
+            *end_notes,
+            *kept_notes,
+            *weight_notes(model, name),
+        ),
     )
 
 
@@ -295,6 +310,8 @@ def _read(
     source: str, spec: ModelConfig, device: torch.device | None, name: str
 ) -> tuple[PreTrainedTokenizerBase, PreTrainedModel]:
     """Tokenizer and model of a directory or hub id, on ``device`` or spread as the spec's device map says."""
+    if spec.gguf_file is not None and (fault := quantized.missing("gguf", f"'{spec.gguf_file}' is a GGUF file")):
+        raise ValueError(f"{name}: {fault}")
     given = {"revision": spec.revision, "gguf_file": spec.gguf_file}
     common: dict[str, Any] = {"trust_remote_code": spec.trust_remote_code}
     common |= {option: value for option, value in given.items() if value is not None}
@@ -308,9 +325,13 @@ def _read(
         tokenizer = AutoTokenizer.from_pretrained(source, **common)
     check_tokenizer(tokenizer, spec, name)
     options: dict[str, Any] = {"dtype": spec.dtype if spec.dtype == "auto" else getattr(torch, spec.dtype)}
+    stored = getattr(config, "quantization_config", None)
+    is_on_cpu = device is not None and device.type == "cpu"
+    if (fault := quantized.fault(spec.quantization, stored, model=spec.model, is_on_cpu=is_on_cpu)) is not None:
+        raise ValueError(f"{name}: {fault}")
     if spec.quantization is not None:
         options["quantization_config"] = quantization_options(spec.quantization, name)
-    is_quantized = spec.quantization is not None or getattr(config, "quantization_config", None) is not None
+    is_quantized = spec.quantization is not None or stored is not None
     if spec.device_map is not None:
         options["device_map"] = spec.device_map
     elif is_quantized:  # quantized weights cannot all be moved once they are loaded
@@ -323,39 +344,10 @@ def _read(
         if "device_map" not in options:
             model = model.to(device)
     refuse_incomplete_weights(info, model, spec, name)
+    if spec.gguf_file is not None:
+        stored = gguf_settings(Path(source) / spec.gguf_file)
+    keep_settings(model, stored or options.get("quantization_config"))
     return tokenizer, model
-
-
-def check_vocabularies(target: PreTrainedTokenizerBase, draft: PreTrainedTokenizerBase, pair: str) -> None:
-    """See that both tokenizers map every id they share, and every token they share, alike.
-
-    Rows padded beyond the tokenizer do not matter; ids that one side lacks are fine (a token only the target has ends
-    drafting, a token only the draft has is always rejected).
-
-    Raises:
-        ValueError: they do not.
-    """
-    target_ids, draft_ids = dict(target.get_vocab()), dict(draft.get_vocab())
-    target_tokens, draft_tokens = ({i: t for t, i in ids.items()} for ids in (target_ids, draft_ids))
-    differing = sorted(i for i, token in target_tokens.items() if i in draft_tokens and draft_tokens[i] != token)
-    moved = sorted(i for token, i in target_ids.items() if draft_ids.get(token, i) != i)
-    if differing:
-        first = differing[0]
-        found = (
-            f"target and draft use different tokenizers: {len(differing)} of {len(target_tokens)} ids differ, first id "
-            f"{first}: {json.dumps(target_tokens[first])} in the target, {json.dumps(draft_tokens[first])} in the draft"
-        )
-    elif moved:
-        token = target_tokens[moved[0]]
-        found = (
-            f"target and draft use different tokenizers: {json.dumps(token)} is id {moved[0]} in the target, "
-            f"id {draft_ids[token]} in the draft"
-        )
-    elif not target_tokens.keys() & draft_tokens.keys():
-        found = "target and draft tokenizers share no token"
-    else:
-        return
-    raise ValueError(f"pair '{pair}': {found}; choose a draft of the target's own family")
 
 
 def first_layers(target: LoadedModel, layers: int) -> LoadedModel:

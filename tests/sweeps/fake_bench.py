@@ -251,7 +251,7 @@ class FakeBench:
             "models.pair.load_pair": self.load_pair,
             "models.generation.generation_notes": lambda *_: [],
             "models.pair.load_model": self.load_model,
-            "models.pair.check_vocabularies": lambda target, draft, pair: None,
+            "models.load_errors.check_vocabularies": lambda target, draft, pair: None,
             "models.pair.refuse_mode_of": lambda pair, mode: None,
             "models.pair.pair_in_mode": lambda pair, mode: pair,
             "acceptance.teacher_forced.measure_acceptance": self.measure_acceptance,

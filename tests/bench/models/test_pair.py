@@ -19,9 +19,9 @@ from safetensors.torch import load_file
 
 from specgauge.bench.cache.adapter import ATTENTION_NAMES
 from specgauge.bench.models import pair as models
+from specgauge.bench.models.load_errors import check_vocabularies
 from specgauge.bench.models.pair import (
     LoadedPair,
-    check_vocabularies,
     choose_device,
     load_model,
     load_pair,
@@ -155,11 +155,10 @@ def test_options_reach_the_reading(checkpoint: Path, weights: Mock) -> None:
 
 
 def test_quantized_weights_are_placed_while_they_are_read(checkpoint: Path, copied: Path, weights: Mock) -> None:
-    settings = {"quant_method": "gptq", "bits": 4}
-    load(checkpoint, quantization=settings, device="cpu")
+    load(checkpoint, quantization={"quant_method": "quanto", "weights": "int8"}, device="cpu")
     assert weights.call_args.kwargs["device_map"] == {"": "cpu"}
-    assert weights.call_args.kwargs["quantization_config"].to_dict()["bits"] == 4
-    change_json(copied / "config.json", quantization_config=settings)
+    assert weights.call_args.kwargs["quantization_config"].to_dict()["weights"] == "int8"
+    change_json(copied / "config.json", quantization_config={"quant_method": "fp8"})
     load(copied)
     assert weights.call_args.kwargs["device_map"] == {"": "cpu"}
     assert "quantization_config" not in weights.call_args.kwargs
