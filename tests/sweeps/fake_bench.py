@@ -174,6 +174,7 @@ class FakeBench:
             models=(target, draft),
             notes=self.notes,
             placement="float32 on cpu",
+            how_models_lie={},
         )
 
     def model(self, name: str) -> Any:

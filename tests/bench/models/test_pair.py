@@ -19,6 +19,7 @@ from safetensors.torch import load_file
 
 from specgauge.bench.cache.adapter import ATTENTION_NAMES
 from specgauge.bench.models import pair as models
+from specgauge.bench.models import quantized
 from specgauge.bench.models.load_errors import check_vocabularies
 from specgauge.bench.models.pair import (
     LoadedPair,
@@ -132,7 +133,10 @@ def test_devices_where_there_are_two(monkeypatch: pytest.MonkeyPatch) -> None:
         ),
     ],
 )
-def test_quantization_that_is_not_known(checkpoint: Path, settings: dict[str, Any], line: str) -> None:
+def test_quantization_that_is_not_known(
+    checkpoint: Path, settings: dict[str, Any], line: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(quantized, "find_spec", lambda _: object())
     assert re.fullmatch(f"quantization: {line}", refusal(checkpoint, quantization=settings))
 
 

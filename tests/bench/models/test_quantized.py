@@ -11,6 +11,7 @@ import torch
 
 from specgauge.bench.decoding.plain import generate_plain
 from specgauge.bench.end_to_end.generate_check import generate_notes
+from specgauge.bench.end_to_end.text_checks import divergences
 from specgauge.bench.models import quantized
 from specgauge.bench.models.pair import LoadedModel, load_model
 from specgauge.bench.models.quantized import fault, method_of
@@ -19,6 +20,8 @@ from specgauge.configs.pairs import ModelConfig
 from specgauge.model.sampling import SamplingSettings
 from specgauge.sweeps.model_sizes import read_model_size
 from tests.bench import quantized_checkpoints as checkpoints
+from tests.bench.decoded import GREEDY, decode
+from tests.bench.decoded import plain as decoded_plainly
 from tests.bench.models.conftest import NAME, refusal
 from tests.bench.tiny_checkpoints import llama, save, word_tokenizer
 from tests.sweeps.made import known
@@ -37,6 +40,9 @@ def check(spec: ModelConfig, lies: str, notes: list[str]) -> LoadedModel:
     size = known(read_model_size(spec, role="target"))
     loaded = load_model(spec, role="target", name=NAME)
     assert generate_notes(loaded, [PROMPT], context=20, new_tokens=16) == []
+    speculated = decode(loaded, loaded, prompts=[PROMPT, PROMPT[2:]]).texts
+    apart = divergences(loaded, decoded_plainly(loaded, prompts=[PROMPT, PROMPT[2:]]), speculated, GREEDY)
+    assert all(one.is_tie for one in apart)
     assert str(how_it_lies(loaded.model)).startswith(lies)
     assert [note.code for note in loaded.notes] == notes
     assert size.weight_bytes == pytest.approx(weight_bytes(loaded.model), rel=0.03)
@@ -187,7 +193,7 @@ def test_what_shows_before_loading(
 
 def test_loading_and_the_estimate_refuse_alike(plain: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    settings = {"quant_method": "fp8"}
+    settings: Any = {"quant_method": "fp8"}
     line = refusal(plain, quantization=settings, device="cpu")
     with pytest.raises(ValueError, match=r"^target: quantization: fp8 quantises on a CUDA device") as caught:
         read_model_size(ModelConfig(model=str(plain), quantization=settings, device="cpu"), role="target")
