@@ -42,6 +42,11 @@ class ModelSize:
     layers: int | None = None
     kv_heads: int | None = None
     head_dim: int | None = None
+    width: int | None = None
+    """Of the residual stream."""
+    inner_width: int | None = None
+    """Of the feed-forward part of a token, all experts of a token together."""
+    heads: int | None = None
     vocabulary: int | None = None
     max_context: int | None = None
     quantized: Weights | None = None
@@ -55,6 +60,19 @@ class ModelSize:
         if self.parameters is None or self.dtype is None:
             return None
         return self.parameters * DTYPE_BYTES[self.dtype]
+
+    def activation_bytes(self, tokens: int) -> int:
+        """The most that a forward of so many tokens holds at once, in a layer's feed-forward part or its attention.
+
+        Of a token, by its residual and normed state: gate, up and their product; or queries, keys and values, turned
+        and not, with one more of each on the way. 0 where the files do not tell the widths.
+        """
+        if self.width is None or self.dtype is None:
+            return 0
+        inner = 3 * self.width + 3 * (self.inner_width or 0)
+        head, heads, kv_heads = (one or 0 for one in (self.head_dim, self.heads, self.kv_heads))
+        attention = 3 * self.width + head * (4 * heads + 3 * kv_heads)
+        return tokens * max(inner, attention) * DTYPE_BYTES[self.dtype]
 
     def kv_cache_bytes(self, batch_size: int, tokens: int) -> int | None:
         """Keys and values of `tokens` tokens in each row: 2 · layers · heads · width · tokens · rows · bytes."""
@@ -198,10 +216,22 @@ def read_model_size(
         layers=every if layers is None else layers,
         kv_heads=_number(inner, "num_key_value_heads") or heads,
         head_dim=_number(inner, "head_dim") or (width // heads if heads and width else None),
+        width=width,
+        inner_width=_inner_width(inner),
+        heads=heads,
         vocabulary=_number(inner, "vocab_size"),
         max_context=context_limit(inner, longest),
         quantized=None if is_plain else weights,
     )
+
+
+def _inner_width(config: Mapping[str, Any]) -> int | None:
+    """Of the feed-forward part: of its experts those that a token passes through."""
+    experts, of_expert = _number(config, "num_experts_per_tok"), _number(config, "moe_intermediate_size")
+    dense = _number(config, "intermediate_size", "n_inner", "ffn_dim")
+    if experts is not None and (of_expert or dense) is not None:
+        return experts * (of_expert or dense or 0)
+    return dense
 
 
 def _check_layers(layers: int | None, every: int | None) -> None:
@@ -234,6 +264,9 @@ def _gguf_size(spec: ModelConfig, path: Path, role: Role, layers: int | None) ->
         layers=every if layers is None else layers,
         kv_heads=found.number("attention.head_count_kv") or heads,
         head_dim=found.number("attention.key_length") or (width // heads if heads and width else None),
+        width=width,
+        inner_width=found.number("feed_forward_length"),
+        heads=heads,
         vocabulary=embedding[-1] if embedding else found.number("vocab_size"),
         max_context=found.number("context_length"),
     )

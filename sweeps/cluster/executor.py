@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 from specgauge.configs.executor import host_and_port
 from specgauge.sweeps.cluster.keeper import Job, Keeper, Told, least_blocks, planned_jobs
 from specgauge.sweeps.cluster.task import measure, versions
-from specgauge.sweeps.estimate import memory_bytes
+from specgauge.sweeps.memory import memory_bytes
 from specgauge.sweeps.plan import plan_cells, planned_pairs
 from specgauge.sweeps.run.progress import Limits, size_text
 from specgauge.sweeps.store.rundir import ENVIRONMENT

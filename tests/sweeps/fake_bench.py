@@ -32,7 +32,7 @@ from tests.sweeps import decoded, made
 PROMPTS: list[Any] = [SimpleNamespace(text=f"text {number}", category=None) for number in range(10)]
 SIZE = ModelSize(parameters=10, dtype="float32", layers=1, kv_heads=1, head_dim=1)
 SIZES = PairSizes(target=SIZE, draft=SIZE)
-# weights 2 · 40 bytes; keys and values 2 models · 2 · (s + 4) tokens · B · 4 bytes: 1088 at a context of 64
+# weights 2 · 40 bytes; keys and values 2 models · 2 · 128 slots · B · 4 bytes: 2048 at a context of 64
 
 
 class OutOfMemoryError(RuntimeError):
