@@ -183,7 +183,7 @@ class GammaSearch:
         return {gamma: own.log_s - plain for gamma, own in known.items() if own.blocks}
 
     def _is_bent(self, at: tuple[int, int]) -> bool:
-        """Whether rounds of some γ do not lie on the line between the batch sizes beside, by more than blocks differ."""
+        """Whether rounds of a γ lie off the line between the batch sizes beside by more than blocks differ."""
         beside = self._beside(at)
         if len(beside) < 2:
             return False
