@@ -29,7 +29,7 @@ from specgauge.sweeps.served.blocks import ServedBlock, served_block
 from specgauge.sweeps.served.launching import BLOCKS_A_VISIT
 from specgauge.sweeps.served.load import Load, WrongServerError
 from specgauge.sweeps.served.restarts import RestartCheck
-from specgauge.sweeps.served.search import PairSearch
+from specgauge.sweeps.served.search import PARTS_A_START, PairSearch
 from specgauge.sweeps.served.servers import ArmKey, Arms, Connect, ServedArm, Visit, connect, run_to_end
 from specgauge.sweeps.served.texts import PromptTexts
 from specgauge.sweeps.served.validating import ServedValidation, exports
@@ -43,8 +43,6 @@ BLOCKS = "blocks of load"
 SERVERS = "servers"
 """The folder of a run with the logs of servers that it started."""
 ENDING_LOOKS, ENDING_LOOK_S = 20, 0.1
-PARTS_A_START = 4
-"""Into which a range of batch sizes is divided where servers are started anew for those between."""
 TIMING_SHARE = 0.7
 """Of the seconds of a pair, where what is recommended is validated afterwards."""
 PROMPTS_A_BLOCK = 1 << 20

@@ -36,7 +36,7 @@ from specgauge.model.search.candidates import CONFIDENCE, EQUIVALENCE_MARGIN
 from specgauge.model.speedup import recommended_gamma
 from specgauge.sweeps.analysis.cell_estimate import ONE_RUN_SPREAD
 from specgauge.sweeps.analysis.counts import counted_acceptance
-from specgauge.sweeps.plan import Cell, begun_config, plan_cells
+from specgauge.sweeps.plan import Cell, begun_config, first_batch_sizes, plan_cells
 from specgauge.sweeps.store.counts import CountsRow
 from specgauge.sweeps.store.served import ServedLog, ServedRow
 
@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 
 REPLICATES = 200
 """Draws of requests by which Ω is known."""
+PARTS_A_START = 4
+"""Into which a range of batch sizes is divided where servers are started anew for those between."""
 _HALF = NormalDist().inv_cdf(0.95)
 _NEAR = math.log1p(-EQUIVALENCE_MARGIN)
 
@@ -291,6 +293,19 @@ class GammaSearch:
         """How much larger than estimated log S over that of the best may be."""
         deviations = NormalDist().inv_cdf(1 - (1 - CONFIDENCE) / len(self.gammas))  # γ share the confidence
         return deviations * math.sqrt(own.variance + best.variance)
+
+
+def most_passes(sizes: Sequence[int], parts: int) -> int:
+    """How often a search may go on with more of some rising batch sizes, dividing each range into parts.
+
+    >>> most_passes(range(1, 17), 4), most_passes(range(1, 17), 2), most_passes([1, 2, 4], 2)
+    (2, 3, 0)
+    """
+    places = [list(sizes).index(size) for size in first_batch_sizes(sizes)]
+    left, passes = max((after - before - 1 for before, after in pairwise(places)), default=0), 0
+    while left > 0:
+        left, passes = -(-(left - parts + 1) // parts), passes + 1
+    return passes
 
 
 class PairSearch:
