@@ -21,8 +21,10 @@ from itertools import groupby
 from textwrap import wrap
 from typing import Any
 
+from specgauge.configs.engines import AT_ZERO
 from specgauge.model.decision import ratio_text
 from specgauge.sweeps.analysis.answers import Entry, Recommendations, is_conflict, is_known
+from specgauge.sweeps.analysis.served import zero_words
 from specgauge.sweeps.analysis.timings import REFUSED
 from specgauge.sweeps.analysis.validation import outcome
 from specgauge.sweeps.side_by_side import side_by_side
@@ -96,6 +98,7 @@ def _policies(answers: Recommendations) -> Iterator[str]:
     for title, own in groupby(known, title_text):
         yield f"policies as run: {printable(title)}"
         yield f"{'batch':>5}  {'ctx':>6}  {'policy':<14}  {'S':<17} {'plain':<9}  {'over best γ':<21}"
+        rows: list[Mapping[str, Any]] = []
         for row in own:
             gain, over = _row_ends(row, "speedup_measured"), _row_ends(row, "over_best_fixed")
             plain, best = (
@@ -104,6 +107,9 @@ def _policies(answers: Recommendations) -> Iterator[str]:
             fixed = "-" if row["best_fixed_gamma"] is None else f"{over}: {best} against γ {row['best_fixed_gamma']}"
             name = printable(str(row["policy"]))
             yield f"{row['batch_size']:>5}  {row['context']:>6}  {name:<14}  {gain:<17} {plain:<9}  {fixed}"
+            rows.append(row)
+        words = zero_words(rows)
+        yield from _wrapped(f"{AT_ZERO}: {words}." if words else "")
         yield ""
 
 

@@ -133,8 +133,7 @@ def _validation(config: Config, servers: PairServers, *, is_live: bool) -> Itera
     starts = 0
     if launch is not None:
         apart = len(policies) + bool(servers.follows and not forced)
-        plain = 0 if launch.is_plain_live else 1
-        starts = 1 + 2 * (apart + plain) if is_live else 2 * (1 + most + apart)
+        starts = 1 + 2 * (apart + 1) if is_live else 2 * (1 + most + apart)
     limit = "" if asked.max_seconds is None else f" for up to {duration_text(asked.max_seconds)}"
     yield f"  time: blocks{limit}" + (f", and up to {count(starts, 'start')} of a server" if starts else "")
 
@@ -145,10 +144,8 @@ def _rates(acceptance: float | tuple[float, ...]) -> str:
 
 def _commands(launch: Launch, gammas: list[int], is_live: bool, checked: list[int]) -> Iterator[str]:
     """What is started, a line each."""
-    apart = [gamma for gamma in gammas if not is_live or (gamma == 0 and not launch.is_plain_live)]
-    for gamma in apart:
+    for gamma in gammas[:1] if is_live else gammas:
         yield f"γ = {gamma}: {launch.command(gamma, PORT).line}"
-    own = [gamma for gamma in gammas if gamma not in apart]
-    if own and launch.served is not None:
-        yield f"γ = {', '.join(map(str, own))} in turn: {launch.live_command(own, PORT).line}"
+    if is_live:
+        yield f"γ = {', '.join(map(str, gammas))} in turn: {launch.live_command(gammas[1:], PORT).line}"
         yield from (f"γ = {gamma} alone, to check it: {launch.command(gamma, PORT).line}" for gamma in checked)

@@ -67,7 +67,7 @@ class Load:
             [one.prompt for one in prompts],
             batch_size=cell.batch_size,
             max_new_tokens=self._new,
-            gamma=arm.gamma if arm.policy is None else None,
+            gamma=arm.fixed_gamma,
             temperature=sampling.temperature,
             extra={**sampling_fields(sampling), **arm.fields},
         )
@@ -105,7 +105,7 @@ def _rate(block: LoadBlock) -> float:
 
 def _check_drafts(arm: ServedArm, block: LoadBlock, *, looks_up: bool) -> None:
     """Hold what the server counts, else the tokens of a chunk, against the γ that it was given for."""
-    if arm.policy is not None:  # which may well decode plainly
+    if arm.fixed_gamma is None:  # it may well decode plainly
         return
     largest = max((tokens or 0 for stream in block.done for tokens in stream.chunk_tokens), default=0)
     counts, where = block.counts, arm.client.base_url
