@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 _STREAM = 11
 _ENDS = ("high", "low")
+_LARGEST_LOG = 30.0
+"""Student's t of two blocks has no largest value, a float has."""
 Pairs = Sequence[tuple[ServedRow, ServedRow]]
 """Plain decoding, or what is held against it, and an arm, of each block that has both."""
 
@@ -109,7 +111,7 @@ def mean_replicates(logs: Sequence[float], *, replicates: int, seed: Sequence[in
         drawn = ONE_RUN_SPREAD * generator.standard_normal(replicates)
     else:
         drawn = float(values.std(ddof=1)) / np.sqrt(values.size) * generator.standard_t(values.size - 1, replicates)
-    return np.asarray(values.mean() + np.array([0.0, *drawn]))
+    return np.asarray(values.mean() + np.array([0.0, *np.clip(drawn, -_LARGEST_LOG, _LARGEST_LOG)]))
 
 
 @dataclass(frozen=True, kw_only=True)

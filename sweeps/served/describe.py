@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from specgauge.bench.serving.engine_keys import misspelt
 from specgauge.configs.engines import EXPORTED
 from specgauge.sweeps.plan import Cell, plan_cells
 from specgauge.sweeps.run.progress import duration_text
@@ -97,6 +98,8 @@ def _pair_lines(config: Config, pair: PairConfig, cells: list[Cell]) -> Iterator
     yield from (f"  {line}" for line in _commands(launch, gammas, is_live, checked_gammas(launch, gammas)))
     for name, (under, most) in servers.launches().items():
         yield f"  arm {name}: {under.command(most, PORT).line}"
+        for key, known in misspelt(launch.engine.kind, under.own).items():
+            yield f"  warning: arm {name}: {launch.engine.kind} is not known to have {key!r}; did you mean {known!r}?"
     which = "each arm, and back"
     if any(isinstance(one, RequestServer) for one in visits):
         which += f"; that of γ = {max(gammas)} for all where its build takes γ from a request"

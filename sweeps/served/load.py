@@ -61,6 +61,7 @@ class Load:
             await self._texts.learn(arm.client, cell.context)
             self._learned.add(cell.context)
         count = requests_of(cell.batch_size, self._samples) if waves is None else waves * cell.batch_size
+        await self._texts.measure(arm.client, count, cell.context)
         prompts = self._texts.take(count, cell.context)
         block = await run_block(
             arm.client,
@@ -71,7 +72,7 @@ class Load:
             temperature=sampling.temperature,
             extra={**sampling_fields(sampling), **arm.fields},
         )
-        self._texts.told(prompts, block.streams)
+        self._texts.told(prompts, block.streams, cell.context)
         return block
 
     async def warm_up(self, arm: ServedArm, cell: Cell, sampling: SamplingConfig) -> list[LoadBlock]:
