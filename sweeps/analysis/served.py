@@ -3,8 +3,8 @@
     S of a block       seconds per token of plain decoding over those of γ, while all streams were decoding
     validation         blocks of their own: S is their mean, Student's t on its logarithm over blocks; it shares nothing
                        with the prediction
-    in one server      S(γ) = (γ over γ = 0 there, block by block) · (γ = 0 there over the plain server): γ interleave, so
-                       that what drifts between two servers is in the second factor alone, which all γ share
+    in one server      S(γ) = (γ over γ = 0 there, block by block) · (γ = 0 there over the plain server): what drifts
+                       between two servers is in the second factor alone, which all γ share
     timing             the blocks that the prediction is made of: nothing new, but whether it adds up is told by
 
         error = log S of a block - log(Omega T_decode / T_round)       T of that block, Omega of all
@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from specgauge.configs.engines import AT_ZERO
 from specgauge.model.acceptance.acceptance import Acceptance
 from specgauge.model.checks import FloatArray
-from specgauge.configs.engines import AT_ZERO
 from specgauge.model.decision import ratio_text
 from specgauge.sweeps.analysis.cell_estimate import ONE_RUN_SPREAD, Measured
 from specgauge.sweeps.store.rundir import Run

@@ -328,8 +328,9 @@ def launched_visits(
     """The visits of an engine that is started: by arm and back, `blocks` of each cell in one, up to `most` of them all.
 
     A live vLLM is one visit, between two of a plain server and of every policy, and followed by servers of the γ that
-    are `checked`; a llama.cpp that takes γ from its requests is one alone. Where they refuse, every γ has a server of its own, as every
-    policy has: its launch and the most drafts that it may take. The caller ends where everything is known.
+    are `checked`; a llama.cpp that takes γ from its requests is one alone. Where they refuse, every γ has a server of
+    its own, as every policy has: its launch and the most drafts that it may take. The caller ends where everything is
+    known.
     """
     order: list[ArmKey] = [*gammas, *policies]
 

@@ -3,8 +3,8 @@
     ServedPair(session).measure()  →  PairOutcome()                                      # nothing went wrong
 
 A block is `batch_size` streams kept busy. In each visit of the servers all arms take turns, in another order every
-block: plain decoding, every γ, and policies of the engine's own and γ = 0 by schedule, of which no cost is made. What is in the run directory
-already is not measured again. An arm whose server is lost keeps the reason; the others go on.
+block: plain decoding, every γ, and policies of the engine's own and γ = 0 by schedule, of which no cost is made. What
+is in the run directory already is not measured again. An arm whose server is lost keeps the reason; the others go on.
 """
 
 from __future__ import annotations
@@ -149,7 +149,9 @@ class ServedPair:
                 await self._visit(visit, found)
             if visit.refused is not None or visit.stands_in:
                 for arm in self._servers.at_zero:
-                    self._skip(arm, visit.refused or "no plain server runs beside it: γ = 0 is taken for plain decoding")
+                    self._skip(
+                        arm, visit.refused or "no plain server runs beside it: γ = 0 is taken for plain decoding"
+                    )
             if visit.refused is not None:
                 self._session.progress.say(f"pair {self._pair.name}: a server for each γ: {visit.refused}")
         if self._servers.launch is None:

@@ -3,12 +3,11 @@
     found = exports(run, session)
     await ServedValidation(session, log, load, servers).run(recommended_gammas(run, pair), found)
 
-The arms of a cell: plain decoding, the recommended γ and its neighbours, the γ that is exported there, γ = 0 by schedule
-where that was measured, policies of the engine's own, and where the engine follows a schedule a server of the exported
-one. Their blocks are rows of
-served.jsonl whose purpose is validation: no cost and no acceptance is made of them, so what they say of S is told by
-other requests than those that the prediction follows from. Where acceptance is forced the γ alone are run, to check
-costs.
+The arms of a cell: plain decoding, the recommended γ and its neighbours, the γ that is exported there, γ = 0 by
+schedule where that was timed, policies of the engine's own, and where the engine follows a schedule a server of the
+exported one. Their blocks are rows of served.jsonl whose purpose is validation: no cost and no acceptance is made of
+them, so what they say of S is told by other requests than those that the prediction follows from. Where acceptance is
+forced the γ alone are run, to check costs.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ def live_warnings(pair: str, rows: Iterable[ServedRow], *, confidence: float) ->
             code="plain_is_live",
             message=f"pair {pair}: no plain server ran; plain decoding is γ = 0 on the server that takes every γ in "
             f"turn ({count(len(stands_in), 'block')}), which S is against",
-            remedy="look at the log of the plain server, and measure with --fresh: without speculation it may be faster",
+            remedy="see the log of the plain server, and measure with --fresh: without speculation it may be faster",
         )
     apart = [one for one in restart_ratios(own, confidence=confidence) if one.is_apart]
     if apart:

@@ -130,6 +130,23 @@ def test_a_second_call_starts_nothing(validated: tuple[Run, Starts]) -> None:
     assert starts.names == []
 
 
+def test_where_one_server_does_not_take_every_gamma_none_is_started_for_blocks_that_are_there(tmp_path: Path) -> None:
+    engine = {"kind": "vllm", "target": "t", "draft": "d", "launch": {}}
+    grid = {"batch_size": 1, "context": 32, "gamma": [1, 3]}
+    config = launched(pairs=[{"name": "a", "engine": engine}], grid=grid, validate={"max_new_tokens": 32})
+    starts = Starts(FAST)
+    made = run(tmp_path, config, starts)
+    assert starts.names[:4] == ["gamma-0", "live", "gamma-1", "gamma-3"]
+    assert starts.names[4:] == [
+        "gamma-0", "exported", "live", "gamma-1", "gamma-3", "exported", "gamma-3", "gamma-1", "gamma-0",
+    ]  # fmt: skip
+    (skipped,) = [line for line in made.journal() if line.arm == "engine:schedule_0"]
+    assert (skipped.status, "its scheduler told nothing" in str(skipped.reason)) == ("skipped", True)
+    again = Starts(FAST)
+    run(tmp_path, config, again)
+    assert again.names == []
+
+
 def test_a_policy_whose_server_does_not_start_costs_itself_alone_and_is_resumed(tmp_path: Path) -> None:
     config = launched(grid={"batch_size": 1, "context": 32, "gamma": [3]}, precision=QUICK)
     made = run(tmp_path, config, Starts(FAST, failing=("own",)))

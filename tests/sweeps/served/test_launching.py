@@ -178,7 +178,9 @@ def test_one_server_takes_every_gamma_and_two_are_checked_by_restart(tmp_path: P
     rows = read_served(made.path)
     live = [row for row in rows if row.server == "live"]
     arms = [(gamma, None) for gamma in (1, 2, 3)] + [(None, "schedule_0")]
-    assert {(row.gamma, row.policy, row.batch_size) for row in live} == {(*arm, size) for arm in arms for size in (1, 2)}
+    assert {(row.gamma, row.policy, row.batch_size) for row in live} == {
+        (*arm, size) for arm in arms for size in (1, 2)
+    }
     for row in live:
         assert (row.t_round_from, row.reason) == ("steps", None)
         assert row.t_round_s is not None
@@ -198,6 +200,30 @@ def test_one_server_takes_every_gamma_and_two_are_checked_by_restart(tmp_path: P
     size = (made.path / "served.jsonl").stat().st_size
     assert run(config, out=tmp_path / "run", apart=True) == 0
     assert (made.path / "served.jsonl").stat().st_size == size  # everything is there
+
+
+WITHOUT_PLAIN = """
+import runpy, sys
+if "--speculative-config" not in sys.argv:
+    sys.exit("this one only speculates")
+runpy.run_module("tests.engine_server", run_name="__main__")
+"""
+
+
+def test_gamma_0_of_the_live_server_stands_in_for_a_plain_one_that_does_not_start(tmp_path: Path) -> None:
+    script = tmp_path / "engine.py"
+    script.write_text(WITHOUT_PLAIN, encoding="utf-8")
+    words = [sys.executable, str(script), "--port", "{port}", "--settings", SETTINGS, "--speculative-config"]
+    launch = {**LIVE["launch"], "command": shlex.join([*words, "{speculative}"]), "check_live": False}
+    config = launched(pairs=[{"name": "a", "engine": {**LIVE, "launch": launch}}])
+    assert run(config, out=tmp_path / "run") == 1
+    made = Run.open(tmp_path / "run")
+    assert {(row.arm, row.server) for row in read_served(made.path)} == {(0, "live"), (2, "live")}
+    (row,) = made.predictions().itertuples()
+    assert row.status == "ok"
+    assert "S is against" in next(one["message"] for one in made.warnings if one["code"] == "plain_is_live")
+    (skipped,) = [line for line in made.journal() if line.arm == "engine:schedule_0"]
+    assert (skipped.status, "is taken for plain decoding" in str(skipped.reason)) == ("skipped", True)
 
 
 def test_a_server_that_does_not_start_is_quoted_and_its_log_kept(tmp_path: Path) -> None:
