@@ -20,6 +20,7 @@ from specgauge.model.sampling import chain_name
 from specgauge.model.speedup import round_times_s
 from specgauge.sweeps.analysis.cell_estimate import CellEstimate
 from specgauge.sweeps.analysis.predictions import AnalysedRun
+from specgauge.sweeps.analysis.served import zero_words
 from specgauge.sweeps.analysis.settings import RunSetting, cells_of
 from specgauge.sweeps.analysis.timings import CellTimings
 from specgauge.sweeps.exports.answers import DraftSource, GammaFigures, PointAnswer, ServingAnswers
@@ -28,6 +29,7 @@ from specgauge.sweeps.exports.schedule import KnownPoint, Undecided, answer, dec
 from specgauge.sweeps.imports.write import UNKNOWN
 from specgauge.sweeps.plan import chains, planned_pairs, settings_of
 from specgauge.sweeps.recommend import recommend, refuse_what_is_not_there
+from specgauge.sweeps.served.validation import served_policies
 from specgauge.sweeps.store.rundir import Run
 
 
@@ -178,6 +180,10 @@ def _notes(setting: RunSetting, analysed: AnalysedRun, points: list[KnownPoint],
     is_timed = setting.draft_chain == setting.chain or setting.draft_chain in chains(analysed.run.config)
     if not (is_timed or analysed.run.has_counts):
         yield "the time of a draft step is that of drawn drafts; greedy ones were not timed"
+    if analysed.run.is_served:
+        own = served_policies(analysed.run, [setting])
+        if words := zero_words(row for row in own if row["context"] == context):
+            yield words
     if whole := recommend(analysed.run, setting=setting.key, context=context).whole_requests_lose:
         yield whole
 

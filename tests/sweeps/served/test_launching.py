@@ -12,8 +12,13 @@ from typing import Any
 
 from specgauge.configs.engines import EngineConfig
 from specgauge.configs.schema import Config
+from specgauge.reports.validation import policy_facts
 from specgauge.sweeps.analysis.predictions import predict_run
 from specgauge.sweeps.analysis.restarts import restart_ratios
+from specgauge.sweeps.answer_table import answer_text
+from specgauge.sweeps.exports.registry import ENGINES
+from specgauge.sweeps.exports.run_answers import run_answers
+from specgauge.sweeps.recommend import recommend
 from specgauge.sweeps.run.runner import run
 from specgauge.sweeps.served.launching import Launch, LiveServer, StartedServer, checked_gammas, launched_visits
 from specgauge.sweeps.served.servers import ArmKey
@@ -157,7 +162,7 @@ def test_a_run_starts_a_server_for_each_gamma_and_keeps_their_logs(tmp_path: Pat
     assert row.status == "ok"
 
 
-LIVE = {
+LIVE: dict[str, Any] = {
     "kind": "vllm",
     "target": "t",
     "draft": "d",
@@ -197,6 +202,12 @@ def test_one_server_takes_every_gamma_and_two_are_checked_by_restart(tmp_path: P
     (first, *_) = [row for row in made.rows(ValidationRow) if row.policy == "schedule_0"]
     assert (first.mean_gamma, first.measured_in) == (0, "timing")
     assert first.speedup_measured_low is not None
+    told = "γ = 0 by schedule takes "
+    answers = run_answers(made, ENGINES["vllm"].rules, undecided="off")
+    assert [note for note in answers.notes if note.startswith(told)]
+    assert told in " ".join(answer_text(recommend(made)).split())
+    ((name, words),) = policy_facts(made.rows(ValidationRow))
+    assert (name, words.startswith(told)) == ("schedule_0", True)
     size = (made.path / "served.jsonl").stat().st_size
     assert run(config, out=tmp_path / "run", apart=True) == 0
     assert (made.path / "served.jsonl").stat().st_size == size  # everything is there
