@@ -198,5 +198,7 @@ def test_what_gamma_0_costs_by_schedule_is_told_by_batch_size() -> None:
     row |= {"speedup_measured_low": 0.5, "speedup_measured_high": 1.0}
     words = zero_words([row, {**row, "batch_size": 4, "speedup_measured_low": None}, {**row, "policy": "own"}])
     assert words is not None
-    assert words.startswith("γ = 0 by schedule takes 1.25 (1.00 to 2.00) of a plain step's time at batch size 1, 1.25 at")
+    assert words.startswith(
+        "γ = 0 by schedule takes 1.25 (1.00 to 2.00) of a plain step's time at batch size 1, 1.25 at"
+    )
     assert zero_words([{**row, "policy": "own"}]) is None
