@@ -119,13 +119,13 @@ def _row_ends(row: Mapping[str, Any], name: str) -> str:
 
 def _side_by_side(answers: Recommendations) -> Iterator[str]:
     """The pairs of one target at each point, the fastest first."""
-    contests = side_by_side(answers)
-    for (target, sampling), own in groupby(contests, lambda one: (one.target, one.sampling)):
+    rankings = side_by_side(answers)
+    for (target, sampling), own in groupby(rankings, lambda one: (one.target, one.sampling)):
         yield f"side by side: target {printable(target)}, {printable(sampling)}"
         yield f"{'batch':>5}  {'ctx':>6}  {'of these':<12}  γ  {'S':<17}{'Ω':>4}  tokens/s  pair"
-        for contest in own:
-            where = f"{contest.point.batch_size:>5}  {contest.point.context:>6}"
-            for one in contest.alternatives:
+        for ranking in own:
+            where = f"{ranking.point.batch_size:>5}  {ranking.point.context:>6}"
+            for one in ranking.alternatives:
                 gain, omega = _with_ends(one.entry["speedup"]), one.entry.get("tokens_per_round")
                 figures = f"{one.entry['recommended_gamma'] or '-':>2}  {gain:<17}{_short(omega, 1):>4}"
                 line = f"{where}  {one.standing:<12} {figures}  {one.tokens_per_s:>8.0f}"
