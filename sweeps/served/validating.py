@@ -100,6 +100,7 @@ class ServedValidation:
         self._session.progress.start(stage, total, done=total - len(missing), limits=limits)
         gammas = sorted({0, *(gamma for cell in cells for gamma in cell.gammas)})
         settings = {arm: row.settings for arm, row in self._exported.items() if row.settings is not None}
+        idle_from_s = self._until.now_s
         for visit in self._servers.validation(gammas, blocks, settings, alpha=self._asked.acceptance):
             numbers = visit.blocks or range(blocks)
             if not self._has_work(visit, cells, numbers):
@@ -108,12 +109,14 @@ class ServedValidation:
                 self._session.leaves_out(OUT_OF_TIME, self._until)
                 return
             async with visit as arms:
+                self._until.wait(self._until.now_s - idle_from_s)  # the start of a server is no decoding
                 for arm, why in visit.lost.items():
                     self._lose(cells, arm, why)
                 for block in numbers:
                     for cell in cells:
                         if not await self._cell(arms, cell, block):
                             return
+                idle_from_s = self._until.now_s
 
     def _has_work(self, visit: Visit, cells: Iterable[ValidationCell], numbers: range) -> bool:
         """Whether a visit has a block to take; a server is not started for none."""
