@@ -17,6 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+from specgauge.bench.processor import cpu_name
 from specgauge.configs.loader import load_config
 from specgauge.sweeps.cluster.exchange import Changes, unpack
 from specgauge.sweeps.run.budget import Deadline
@@ -30,20 +31,12 @@ if TYPE_CHECKING:
 
 def versions() -> dict[str, str | None]:
     """What must be alike on every node: Python, the packages behind a measurement, and the processor."""
-    found: dict[str, str | None] = {"python": platform.python_version(), "cpu": _cpu()}
+    found: dict[str, str | None] = {"python": platform.python_version(), "cpu": cpu_name()}
     for package in PACKAGES:
         found[package] = None
         with suppress(importlib.metadata.PackageNotFoundError):
             found[package] = importlib.metadata.version(package)
     return found
-
-
-def _cpu() -> str | None:
-    with suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or None
 
 
 def machine_name(names: Mapping[str, str]) -> str:
