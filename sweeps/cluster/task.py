@@ -18,12 +18,13 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from specgauge.bench.processor import cpu_name
-from specgauge.configs.loader import load_config
+from specgauge.configs.loader import config_to_yaml, load_config
 from specgauge.sweeps.cluster.exchange import Changes, unpack
 from specgauge.sweeps.run.budget import Deadline
 from specgauge.sweeps.run.worker import measure_apart, of_the_machine
+from specgauge.sweeps.store.environment import PACKAGES
+from specgauge.sweeps.store.files import write_text_atomically
 from specgauge.sweeps.store.rundir import CONFIG
-from specgauge.sweeps.store.schema import PACKAGES
 
 if TYPE_CHECKING:
     from specgauge.sweeps.cluster.keeper import Job, Order
@@ -67,7 +68,9 @@ def measure(
         with TemporaryDirectory(prefix="specgauge-") as name:
             folder = Path(name)
             unpack(order.files, folder)
-            config, changes = load_config(folder / CONFIG), Changes(folder)
+            config = load_config(folder / CONFIG)  # which finds packed weights in the working directory
+            write_text_atomically(folder / CONFIG, config_to_yaml(config))
+            changes = Changes(folder)
 
             def send() -> None:
                 found = changes.new()
