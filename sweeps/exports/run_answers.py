@@ -33,6 +33,7 @@ from specgauge.sweeps.imports.write import UNKNOWN
 from specgauge.sweeps.plan import chains, planned_pairs, settings_of
 from specgauge.sweeps.recommend import recommend, refuse_what_is_not_there
 from specgauge.sweeps.served.validation import served_policies
+from specgauge.sweeps.store.environment import environment_on
 from specgauge.sweeps.store.rundir import Run
 
 
@@ -78,7 +79,7 @@ def run_answers(
     )
     return ServingAnswers(
         source=str(run.path),
-        origin=_origin(run),
+        origin=_origin(run, chosen_pair),
         target=_loadable(chosen_pair.target),
         draft=_draft(chosen_pair),
         pair=setting.key.pair,
@@ -223,7 +224,7 @@ def _point(size: int, known: KnownPoint, estimate: CellEstimate, undecided: Unde
     )
 
 
-def _origin(run: Run) -> str:
+def _origin(run: Run, pair: PairConfig) -> str:
     days = sorted(line.at[:10] for line in run.journal() if line.at)
     if run.is_imported:
         release = run.environment.get("release")
@@ -233,9 +234,10 @@ def _origin(run: Run) -> str:
     day = days[-1] if days else "on an unknown day"
     if run.is_served:
         return f"measured {day} on servers ({run.environment.get('engine')})"
-    device = run.environment.get("device")
+    environment = environment_on(run.environment, pair.accelerator_type)
+    device = environment.get("device")
     if device in (None, "cpu"):
-        device = run.environment.get("cpu") or device or "an unknown machine"
+        device = environment.get("cpu") or device or "an unknown machine"
     return f"measured {day} on {device}"
 
 
