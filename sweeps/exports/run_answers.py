@@ -28,7 +28,7 @@ from specgauge.sweeps.analysis.settings import RunSetting, cells_of
 from specgauge.sweeps.analysis.timings import CellTimings
 from specgauge.sweeps.exports.answers import DraftSource, GammaFigures, PointAnswer, ServingAnswers
 from specgauge.sweeps.exports.engine import DraftRules
-from specgauge.sweeps.exports.schedule import KnownPoint, Undecided, answer, decided_schedule
+from specgauge.sweeps.exports.schedule import KnownPoint, Undecided, answer, decided_schedule, gaps
 from specgauge.sweeps.imports.write import UNKNOWN
 from specgauge.sweeps.plan import chains, planned_pairs, settings_of
 from specgauge.sweeps.recommend import recommend, refuse_what_is_not_there
@@ -74,9 +74,8 @@ def run_answers(
         warnings += _chosen("context", str(context), list(map(str, contexts)))
     known = _known_points(analysed, setting, [cell for cell in cells if cell.cell.context == context], warnings)
     confidence = run.config.precision.confidence
-    ranges = decided_schedule(
-        {size: known_point for size, (known_point, _) in known.items()}, undecided=undecided, confidence=confidence
-    )
+    known_points = {size: known_point for size, (known_point, _) in known.items()}
+    ranges = decided_schedule(known_points, undecided=undecided, confidence=confidence)
     return ServingAnswers(
         source=str(run.path),
         origin=_origin(run, chosen_pair),
@@ -91,6 +90,7 @@ def run_answers(
         confidence=confidence,
         ranges=ranges,
         points=tuple(_point(size, *known[size], undecided) for size in sorted(known)),
+        gaps=gaps(known_points, ranges, confidence=confidence),
         reach=_reach(sorted(known), is_imported=run.is_imported),
         notes=tuple(_notes(setting, analysed, {size: point for size, (point, _) in known.items()}, context)),
         warnings=tuple(warnings),
@@ -174,7 +174,7 @@ def _reach(sizes: list[int], *, is_imported: bool) -> str:
             more = "import runs at more batch sizes beside these"
         return f"{below}only batch size {sizes[0]} was measured: γ is 0 beyond it; {more}"
     measured = ", ".join(map(str, sizes))
-    between = f"between the batch sizes measured ({measured}) costs are interpolated"
+    between = f"measured at batch size {measured}, costs interpolated between them"
     return f"{below}{between}; beyond {sizes[-1]} nothing was measured: γ is 0"
 
 
