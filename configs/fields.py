@@ -141,7 +141,9 @@ def in_order(words: Any) -> AfterValidator:
 
 UNIQUE = AfterValidator(lambda values: tuple(dict.fromkeys(values)))
 
-VARYING: dict[str, Any] = {"dtype": Dtype, "attention": Attention, "mode": Mode, "threads": Threads}
+VARYING: dict[str, Any] = {
+    "dtype": Dtype, "attention": Attention, "mode": Mode, "threads": Threads, "accelerator_type": Text,
+}  # fmt: skip
 """Fields of which a list makes a variant of a pair for each value, with the type of one."""
 _SEVERAL: dict[str, TypeAdapter[list[Any]]] = {
     field: TypeAdapter(_some(kind), config=_STRICT) for field, kind in VARYING.items()

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from specgauge.bench.serving.engine_keys import misspelt
 from specgauge.configs.engines import EXPORTED
 from specgauge.sweeps.plan import Cell, begun_config, plan_cells
 from specgauge.sweeps.run.progress import duration_text
@@ -113,6 +114,8 @@ def _pair_lines(config: Config, pair: PairConfig, cells: list[Cell]) -> Iterator
     yield from (f"  {line}" for line in _commands(launch, gammas, is_live, checked_gammas(launch, gammas)))
     for name, (under, most) in servers.launches().items():
         yield f"  arm {name}: {under.command(most, PORT).line}"
+        for key, known in misspelt(launch.engine.kind, under.own).items():
+            yield f"  warning: arm {name}: {launch.engine.kind} is not known to have {key!r}; did you mean {known!r}?"
     passes = most_passes(config.grid.batch_size, PARTS_A_START) if config.grid.are_sizes_searched else 0
     which = "each arm, and back"
     if any(isinstance(one, RequestServer) for one in visits):
@@ -151,8 +154,7 @@ def _validation(config: Config, servers: PairServers, *, is_live: bool) -> Itera
     starts = 0
     if launch is not None:
         apart = len(policies) + bool(servers.follows and not forced)
-        plain = 0 if launch.is_plain_live else 1
-        starts = 1 + 2 * (apart + plain) if is_live else 2 * (1 + most + apart)
+        starts = 1 + 2 * (apart + 1) if is_live else 2 * (1 + most + apart)
     limit = "" if asked.max_seconds is None else f" for up to {duration_text(asked.max_seconds)}"
     yield f"  time: blocks{limit}" + (f", and up to {count(starts, 'start')} of a server" if starts else "")
 
@@ -163,10 +165,8 @@ def _rates(acceptance: float | tuple[float, ...]) -> str:
 
 def _commands(launch: Launch, gammas: list[int], is_live: bool, checked: list[int]) -> Iterator[str]:
     """What is started, a line each."""
-    apart = [gamma for gamma in gammas if not is_live or (gamma == 0 and not launch.is_plain_live)]
-    for gamma in apart:
+    for gamma in gammas[:1] if is_live else gammas:
         yield f"γ = {gamma}: {launch.command(gamma, PORT).line}"
-    own = [gamma for gamma in gammas if gamma not in apart]
-    if own and launch.served is not None:
-        yield f"γ = {', '.join(map(str, own))} in turn: {launch.live_command(own, PORT).line}"
+    if is_live:
+        yield f"γ = {', '.join(map(str, gammas))} in turn: {launch.live_command(gammas[1:], PORT).line}"
         yield from (f"γ = {gamma} alone, to check it: {launch.command(gamma, PORT).line}" for gamma in checked)

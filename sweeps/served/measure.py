@@ -3,8 +3,8 @@
     ServedPair(session).measure()  →  PairOutcome()                                      # nothing went wrong
 
 A block is `batch_size` streams kept busy. In each visit of the servers all arms take turns, in another order every
-block: plain decoding, every γ, and policies of the engine's own, of which no cost is made. What is in the run directory
-already is not measured again. An arm whose server is lost keeps the reason; the others go on.
+block: plain decoding, every γ, and policies of the engine's own and γ = 0 by schedule, of which no cost is made. What
+is in the run directory already is not measured again. An arm whose server is lost keeps the reason; the others go on.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class ServedPair:
             open_client=open_client,
         )
         self._gammas = (0, *session.config.grid.gamma)
-        self._arms: tuple[ArmKey, ...] = (*self._gammas, *self._servers.policies)
+        self._arms: tuple[ArmKey, ...] = (*self._gammas, *self._servers.at_zero, *self._servers.policies)
         self._pace = BlockPace()
         self._samplings = {
             chain: next(one for one in self._config.sampling if settings_of(one) == settings)
@@ -151,6 +151,7 @@ class ServedPair:
         precision = self._config.precision
         blocks = max(BLOCKS_A_VISIT, -(-precision.min_blocks // 2))
         for visit in self._servers.timing(self._gammas, blocks=blocks, most=precision.max_blocks):
+            self._take_up(visit.stands_in)
             if not self._has_work(visit):
                 continue
             if self._session.leaves_out(BLOCKS, self._until):
@@ -162,6 +163,11 @@ class ServedPair:
                 for arm, why in visit.lost.items():
                     self._give_up(arm, why)
                 await self._visit(visit, found)
+            if visit.refused is not None or visit.stands_in:
+                for arm in self._servers.at_zero:
+                    self._skip(
+                        arm, visit.refused or "no plain server runs beside it: γ = 0 is taken for plain decoding"
+                    )
             if visit.refused is not None:
                 self._session.progress.say(f"pair {self._pair.name}: a server for each γ: {visit.refused}")
         return not self._until.is_spent
@@ -367,10 +373,15 @@ class ServedPair:
             if not self._blocks(cell, arm) and (cell.id, arm_of(arm)) not in self._failed:
                 self._fail(cell, arm, reason)
 
-    def _skip(self, gamma: int, reason: str) -> None:
+    def _take_up(self, arms: Iterable[ArmKey]) -> None:
+        """Try arms again whose own servers were lost, since another takes them."""
+        names = set(map(arm_of, arms))
+        self._failed = {key: why for key, why in self._failed.items() if key[1] not in names}
+
+    def _skip(self, arm: ArmKey, reason: str) -> None:
         for cell in self._session.cells:
-            if not self._blocks(cell, gamma):
-                line = {"axes": cell.axes, "arm": arm_of(gamma), "block": 0, "samples_s": []}
+            if not self._blocks(cell, arm):
+                line = {"axes": cell.axes, "arm": arm_of(arm), "block": 0, "samples_s": []}
                 self._journal.append({**line, "status": "skipped", "reason": reason})
 
 

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from specgauge.configs.reading import PROMPT_BYTES
 from specgauge.sweeps.plan import begun_config, begun_points
 from specgauge.sweeps.store.counts import COUNTS, CountsRow, read_counts
+from specgauge.sweeps.store.environment import Environment
 from specgauge.sweeps.store.exported import EXPORTS
 from specgauge.sweeps.store.files import RUNS, check_output
 from specgauge.sweeps.store.journal import read_journal
@@ -44,7 +45,6 @@ from specgauge.sweeps.store.rows import (
 )
 from specgauge.sweeps.store.schema import (
     AcceptanceRow,
-    Environment,
     JournalLine,
     PredictionRow,
     PromptRow,
