@@ -133,6 +133,11 @@ class LoadedPair:
         return self.draft is not None
 
     @property
+    def transfers(self) -> bool:
+        """Whether a draft model's tokens go to another device."""
+        return self.draft is not None and len(distinct_devices([self.target.device, self.draft.device])) > 1
+
+    @property
     def models(self) -> tuple[LoadedModel, ...]:
         """The target, and the draft where it is a model."""
         return (self.target,) if self.draft is None else (self.target, self.draft)

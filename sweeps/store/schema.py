@@ -24,7 +24,7 @@ from pydantic_core import PydanticCustomError
 
 from specgauge.configs.canonical import short_hash
 from specgauge.configs.fields import LARGEST_BATCH_SIZE, LARGEST_CONTEXT, LARGEST_GAMMA
-from specgauge.model.arms import TIMED, Arm, arm_forms
+from specgauge.model.arms import SEVERAL_MARKS, TIMED, Arm, arm_forms
 from specgauge.model.checks import LARGEST_WHOLE, LONGEST_S, SHORTEST_S
 from specgauge.model.policies.policy import GammaPolicy
 from specgauge.model.policies.tuning import policy_of, policy_record
@@ -114,7 +114,8 @@ class DisturbanceRow:
 class JournalLine:
     """What one arm of one cell gave in one block: a line of cells.jsonl, which has a `checksum` of these fields too.
 
-    A sample is a list of cumulative marks in seconds: one mark for most arms, C(1), …, C(γ_max) for `draft`.
+    A sample is a list of cumulative marks in seconds: one mark for most arms, C(1), …, C(γ_max) for
+    `draft`, as many for `transfer`.
     """
 
     schema: Integer = SCHEMA
@@ -138,7 +139,7 @@ class JournalLine:
         """Refuse a cell that is not the hash of its axes, and several marks of an arm that has one."""
         if self.cell != short_hash(self.axes):
             raise expected(f"the cell {short_hash(self.axes)!r}, the hash of its axes")
-        if self.arm != "draft" and any(len(sample) > 1 for sample in self.samples_s):
+        if self.arm not in SEVERAL_MARKS and any(len(sample) > 1 for sample in self.samples_s):
             raise expected(f"one mark in every sample of {self.arm!r}")
 
     @property
@@ -299,6 +300,8 @@ class RoundRow(DecodedKey):
     top_probs: tuple[Number, ...] | None
     entropies_nats: tuple[Number, ...] | None
     match_length: Whole | None
+    t_transfer_s: Number | None = None
+    """None where both models are on one device."""
 
 
 def _policy(value: Any) -> GammaPolicy:
@@ -391,6 +394,8 @@ class PredictionRow(CellRow):
     status: Text = ""
     """`ok`, or what kept the number from being known: `refused`, `oom`, `skipped`, `failed`, `killed`, `unmeasured`."""
     reason: Text = ""
+    t_transfer_s: Number | None = None
+    """None where both models are on one device."""
 
     @property
     def round_verify_s(self) -> float | None:
