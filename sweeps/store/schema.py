@@ -114,8 +114,7 @@ class DisturbanceRow:
 class JournalLine:
     """What one arm of one cell gave in one block: a line of cells.jsonl, which has a `checksum` of these fields too.
 
-    A sample is a list of cumulative marks in seconds: one mark for most arms, C(1), …, C(γ_max) for
-    `draft`, as many for `transfer`.
+    A sample is a list of marks in seconds: one for most arms, those of 1, … γ_max drafts for `draft` and `transfer`.
     """
 
     schema: Integer = SCHEMA
@@ -294,22 +293,19 @@ class RoundRow(DecodedKey):
     emitted: Whole
     t_round_s: Number
     t_draft_s: Number | None
+    t_transfer_s: Number | None = None
     t_verify_s: Number | None
     t_accept_s: Number | None
     t_rest_s: Number | None
     top_probs: tuple[Number, ...] | None
     entropies_nats: tuple[Number, ...] | None
     match_length: Whole | None
-    t_transfer_s: Number | None = None
-    """None where both models are on one device."""
 
 
 def _policy(value: Any) -> GammaPolicy:
-    if isinstance(value, GammaPolicy):
-        return value
-    if not isinstance(value, Mapping):
+    if not isinstance(value, GammaPolicy | Mapping):
         raise expected("a mapping of a policy's kind and fields")
-    return policy_of(value)
+    return policy_of(value) if isinstance(value, Mapping) else value
 
 
 @dataclass(frozen=True, kw_only=True, config=EXACT)
@@ -370,6 +366,7 @@ class PredictionRow(CellRow):
     t_decode_s: Number | None
     t_draft_total_s: Number | None
     t_draft_catch_up_s: Number | None
+    t_transfer_s: Number | None = None
     t_verify_s: Number | None
     """T_verify(γ), of γ drafts."""
     t_verify_mean_s: Number | None
@@ -394,8 +391,6 @@ class PredictionRow(CellRow):
     status: Text = ""
     """`ok`, or what kept the number from being known: `refused`, `oom`, `skipped`, `failed`, `killed`, `unmeasured`."""
     reason: Text = ""
-    t_transfer_s: Number | None = None
-    """None where both models are on one device."""
 
     @property
     def round_verify_s(self) -> float | None:
