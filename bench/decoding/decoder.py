@@ -145,9 +145,10 @@ class SpeculativeDecoder:
             ValueError: a rate outside [0, 1].
         """
         self.target, self.drafter, self.settings, self.seed = target, drafter, settings, seed
-        devices = [target.device, *([drafter.draft.device] if isinstance(drafter, ModelDrafter) else [])]
-        self.clock = clock or clock_for(*devices)
-        self._draft_device = devices[-1] if len(distinct_devices(devices)) > 1 else None
+        draft = drafter.draft if isinstance(drafter, ModelDrafter) else target
+        self.clock = clock or clock_for(*target.devices, *draft.devices)
+        is_apart = len(distinct_devices([target.device, draft.device])) > 1
+        self._draft_device = draft.device if is_apart else None
         """Where the draft is, if that is not where the target is."""
         self.verifier = Verifier(
             settings,

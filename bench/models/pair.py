@@ -44,6 +44,15 @@ from specgauge.bench.models.load_errors import (
     refuse_incomplete_weights,
     refused,
 )
+from specgauge.bench.models.placement import (
+    check_device_map,
+    choose_device,
+    device_map_of,
+    devices_of,
+    layout,
+    refuse_mode,
+    refuse_offloaded,
+)
 from specgauge.bench.models.rope import fix_rotary_factors
 from specgauge.bench.models.static_graphs import StaticForward
 from specgauge.bench.notes import Note
@@ -97,6 +106,11 @@ class LoadedModel:
         """Give up buffers, and graphs on them, that wait for the next cache of their size."""
         if self.static is not None:
             self.static.release()
+
+    @property
+    def devices(self) -> tuple[torch.device, ...]:
+        """Every device that computes it, that of its inputs first."""
+        return devices_of(self.model, self.device)
 
     @cached_property
     def vocabulary_rows(self) -> int:
@@ -155,14 +169,14 @@ class LoadedPair:
 
     @property
     def placement(self) -> str:
-        """Types and devices of its models in words: `float32 on cpu`, or by model where they differ."""
-        found = [f"{str(model.model.dtype).removeprefix('torch.')} on {model.device}" for model in self.models]
+        """How its models lie, in words: `float32 on cpu`, or by model where they differ."""
+        found = [layout(model.model, model.device) for model in self.models]
         return found[0] if len(set(found)) == 1 else f"target {found[0]}, draft {found[-1]}"
 
     @property
     def devices(self) -> tuple[torch.device, ...]:
         """Where its models are, each device once, the target's first."""
-        return distinct_devices(model.device for model in self.models)
+        return distinct_devices(device for model in self.models for device in model.devices)
 
     @property
     def max_context(self) -> int | None:
@@ -212,25 +226,6 @@ def _source(spec: ModelConfig, role: str, name: str) -> str:
     return spec.model
 
 
-def choose_device(device: str, name: str) -> torch.device:
-    """The device a configuration's ``device`` names; ``auto`` is the first CUDA device, else the CPU.
-
-    Raises:
-        ValueError: a CUDA device that is not there.
-    """
-    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if device == "auto":
-        return torch.device("cuda" if count else "cpu")
-    chosen = torch.device(device)
-    if chosen.type == "cuda" and (chosen.index or 0) >= count:
-        seen = ", ".join(f"cuda:{index}" for index in range(count)) or "no CUDA device"
-        raise ValueError(
-            f"{name}: device '{device}' was asked for, but torch {torch.__version__} sees {seen}; "
-            f"use device: auto or {f'cuda:{count - 1}' if count else 'cpu'}"
-        )
-    return chosen
-
-
 def load_model(
     spec: ModelConfig, *, role: str, name: str, reach: int | None = None, cpu_dtype: str | None = None
 ) -> LoadedModel:
@@ -246,9 +241,12 @@ def load_model(
     """
     source = _source(spec, role, name)
     attention = ATTENTION_NAMES[spec.attention or "sdpa"]
+    if spec.device_map is not None:
+        check_device_map(spec.device_map, name)
     device = None if spec.device_map is not None else choose_device(spec.device, name)
     with quiet_loading():
         tokenizer, model = _read(source, spec, device, name)
+        refuse_offloaded(device_map_of(model), name)
         refuse_cache_that_cannot_roll_back(model.config, name, model)
         switch = fix_rotary_factors(model, reach)
         model.eval()  # parameters stay as loaded: frozen ones make torch's bfloat16 linear 40 × slower on slices (CPU)
@@ -443,27 +441,6 @@ def load_pair(
     return LoadedPair(name=pair.name, target=target, draft=draft)
 
 
-def refuse_mode(mode: Mode, device: torch.device, name: str, *, spread: bool = False) -> None:
-    """Refuse a mode on a model's device, or on one ``spread`` over several.
-
-    Raises:
-        ValueError: CUDA graphs without CUDA, or over several devices.
-    """
-    if mode != "cuda_graph":
-        return
-    if device.type != "cuda":
-        seen = "a CUDA device to use" if torch.cuda.is_available() else "no CUDA device"
-        raise ValueError(
-            f"{name}: mode cuda_graph: expected a CUDA device, got {device} (torch {torch.__version__} sees {seen}); "
-            "use mode: eager or compile"
-        )
-    if spread:
-        raise ValueError(
-            f"{name}: mode cuda_graph: expected one device, got a model spread over several by device_map; "
-            "use mode: eager, or put it on one device"
-        )
-
-
 def in_mode(loaded: LoadedModel, mode: Mode) -> LoadedModel:
     """The same model, its forwards in ``mode``; weights are shared.
 
@@ -472,8 +449,7 @@ def in_mode(loaded: LoadedModel, mode: Mode) -> LoadedModel:
     Raises:
         ValueError: as `refuse_mode`, and for a model that computes other logits over static shapes.
     """
-    devices = set(getattr(loaded.model, "hf_device_map", {}).values())
-    refuse_mode(mode, loaded.device, loaded.name, spread=len(devices) > 1)
+    refuse_mode(mode, loaded.device, loaded.name, spread=len(loaded.devices) > 1)
     if loaded.mode == mode:
         return loaded
     found = replace(loaded, mode=mode)

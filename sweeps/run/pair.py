@@ -141,6 +141,7 @@ class PairRun:
         self.session.arms = arm_names(
             self.config.grid.gamma, catches_up=loaded[0].drafts_with_model, transfers=loaded[0].transfers
         )
+        self.session.run.keep_placement(self.pair.name, loaded[0].placement)
         specs = [self.pair.target, self.pair.draft]
         is_chosen = any(isinstance(one, ModelConfig) and one.dtype == "auto" for one in specs)
         why = f", dtype: auto; {choice['why']}" if is_chosen and choice and "cpu" in loaded[0].placement else ""

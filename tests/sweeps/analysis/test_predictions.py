@@ -93,7 +93,8 @@ def test_constant_times_and_acceptance_give_s_by_hand(tmp_path: Path) -> None:
             "drafts_per_round": gamma, "full_acceptance": exact(2.0**-gamma), "speedup": exact(S[gamma]),
             "speedup_low": exact(S[gamma]), "speedup_high": exact(S[gamma]), "p_best": float(gamma == 2),
             "is_best": gamma == 2, "is_recommended": gamma == 2, "cost_provenance": "measured",
-            "acceptance_provenance": "measured", "label": OPTIMISTIC, "status": "ok", "reason": "", "t_transfer_s": None,
+            "acceptance_provenance": "measured", "label": OPTIMISTIC, "status": "ok", "reason": "",
+            "t_transfer_s": None,
         }
         for gamma in (1, 2, 3)
     )  # fmt: skip
