@@ -114,9 +114,11 @@ def devices_of(model: Any, device: torch.device) -> tuple[torch.device, ...]:
     return distinct_devices([device, *device_map_of(model).values()])
 
 
-def layout(model: Any, device: torch.device) -> str:
-    """How a loaded model lies, in words: `float32 on cpu`, or how many modules are on each device."""
+def layout(model: Any, device: torch.device, ranks: int = 1) -> str:
+    """How a loaded model lies, in words: `float32 on cpu`, how many modules are on each device, or how many ranks."""
     dtype, parts = str(model.dtype).removeprefix("torch."), Counter(map(str, device_map_of(model).values()))
+    if ranks > 1:
+        return f"{dtype} split by tensors over {ranks} ranks on {device.type}"
     if len(parts) < 2:
         return f"{dtype} on {device}"
     found = [f"{where} ({count} module{'' if count == 1 else 's'})" for where, count in parts.items()]

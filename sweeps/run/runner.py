@@ -81,7 +81,7 @@ def run(
     prompts = read_prompts(config.workload, notes.append, seed=config.seed)
     before = Before.of(out)
     is_remote = config.executor.kind == "ray"
-    is_apart = apart and not is_remote
+    is_apart = (apart or any(pair.has_ranks for pair in config.pairs)) and not is_remote
     outcomes = _measure_apart(config, out, fresh, deadline, notes, first, meanwhile) if is_apart else None
     with progress_to(sys.stderr) as shown:
         if is_remote:
