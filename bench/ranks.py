@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, NoReturn
@@ -29,6 +29,7 @@ from torch.distributed.elastic.multiprocessing.errors import get_error_handler
 from transformers import PreTrainedModel
 
 from specgauge.bench.cache.cache import FOLLOWED, RowCache
+from specgauge.configs.pairs import ParallelConfig
 
 STOP, LOAD, FORWARD, DROP, WAIT, GENERATE = range(6)
 _HEADER = 6
@@ -170,14 +171,5 @@ def shard_fault(config: Any, ranks: int) -> str | None:
             f"transformers has no tensor-parallel plan for the architecture '{config.model_type}'; spread it by "
             "device_map, or use one device"
         )
-    return heads_fault([getattr(text, name, None) for name in ("num_attention_heads", "num_key_value_heads")], ranks)
-
-
-def heads_fault(heads: Sequence[int | None], ranks: int) -> str | None:
-    """Why (attention heads, key/value heads) cannot be split over ranks; what is None is not known."""
-    kinds = zip(("attention heads", "key/value heads"), heads, strict=True)
-    for kind, count in kinds:
-        if count is not None and count % ranks:
-            divisors = [str(one) for one in range(2, count + 1) if count % one == 0]
-            return f"expected a number that divides its {count} {kind}, got {ranks}; use {' or '.join(divisors)}"
-    return None
+    heads = (getattr(text, name, None) for name in ("num_attention_heads", "num_key_value_heads"))
+    return ParallelConfig(tensor=ranks).heads_fault(*heads)

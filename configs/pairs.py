@@ -56,6 +56,14 @@ class ParallelConfig(Section):
     """Ranks that hold a shard of every tensor each: a CUDA device each, or on a CPU all its processor; must divide the
     attention heads, and the key/value heads."""
 
+    def heads_fault(self, heads: int | None, kv_heads: int | None) -> str | None:
+        """Why a model with these heads cannot be split so; None where it can, or they are not known."""
+        for kind, count in (("attention heads", heads), ("key/value heads", kv_heads)):
+            if count is not None and count % self.tensor:
+                divisors = [str(one) for one in range(2, min(count, LARGEST_RANKS) + 1) if count % one == 0]
+                return f"expected a divisor of its {count} {kind}, got {self.tensor}; use {' or '.join(divisors)}"
+        return None
+
 
 class ModelConfig(Section):
     """One model: where its weights are and how they are loaded."""

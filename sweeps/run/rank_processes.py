@@ -8,16 +8,20 @@ one dies the launcher ends the others, and the pair's worker has died, as far as
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import signal
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from specgauge.configs.reading import CONFIG_BYTES, read_text
+from specgauge.sweeps.model_sizes import model_folder
 from specgauge.sweeps.store.outcomes import PairOutcome
 
 if TYPE_CHECKING:
     from specgauge.configs.pairs import PairConfig
+    from specgauge.configs.schema import Config
     from specgauge.sweeps.run.pair_process import Work
 
 MONITOR_S = 0.5
@@ -26,6 +30,24 @@ MONITOR_S = 0.5
 
 class RankDiedError(RuntimeError):
     """A rank ended before its work was done; the message says which and how, in one line."""
+
+
+def check_ranks(config: Config) -> None:
+    """Refuse ranks that a target's heads cannot be shared out to, where its files are here.
+
+    Raises:
+        ValueError: a model directory is missing or damaged, or its heads are not divided; the pair is named.
+    """
+    for pair in config.pairs:
+        folder = model_folder(pair.target, "target") if pair.has_ranks else None
+        if folder is None or pair.target.parallel is None or not (folder / "config.json").is_file():
+            continue
+        shape = json.loads(read_text(folder / "config.json", CONFIG_BYTES))
+        text = shape.get("text_config") or shape
+        heads = (text.get(name) for name in ("num_attention_heads", "num_key_value_heads"))
+        fault = pair.target.parallel.heads_fault(*heads)
+        if fault is not None:
+            raise ValueError(f"pair '{pair.name}' target: parallel.tensor: {fault}")
 
 
 def is_a_rank() -> bool:

@@ -29,6 +29,7 @@ from specgauge.sweeps.recommend import recommend
 from specgauge.sweeps.run.budget import Deadline
 from specgauge.sweeps.run.pair import environment_of, measure_pair
 from specgauge.sweeps.run.progress import progress_to
+from specgauge.sweeps.run.rank_processes import check_ranks
 from specgauge.sweeps.run.session import Session, warning_of
 from specgauge.sweeps.run.worker import measure_apart
 from specgauge.sweeps.store.derived import doubts
@@ -77,6 +78,7 @@ def run(
     sizes = {} if config.is_served else read_sizes(config)
     if not config.is_served:
         check_contexts(config, sizes)
+        check_ranks(config)
     notes: list[Note] = []
     prompts = read_prompts(config.workload, notes.append, seed=config.seed)
     before = Before.of(out)
