@@ -239,7 +239,7 @@ NOTHING = ModelSize(parameters=0, dtype="float32", layers=0, kv_heads=0, head_di
 
 def _device_of(spec: ModelConfig) -> str | None:
     """Where a model will be; None where it is spread."""
-    if spec.device_map is not None:
+    if spec.device_map is not None or spec.parallel is not None:
         return None
     if is_on_cpu(spec):
         return "cpu"

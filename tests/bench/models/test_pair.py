@@ -23,10 +23,10 @@ from specgauge.bench.models import quantized
 from specgauge.bench.models.load_errors import check_vocabularies
 from specgauge.bench.models.pair import (
     LoadedPair,
-    choose_device,
     load_model,
     load_pair,
 )
+from specgauge.bench.models.placement import choose_device
 from specgauge.configs.pairs import LayersDraft, ModelConfig, NgramConfig, NgramDraft, PairConfig
 from tests.bench.decoded import Make
 from tests.bench.models.conftest import NAME, change_json, load, refusal
