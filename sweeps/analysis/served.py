@@ -69,20 +69,31 @@ def speedup_replicates(
 ) -> FloatArray | None:
     """(1 + R,) log S of an arm against plain decoding, then as its blocks let it vary; None without a block of both.
 
-    An arm of a server that takes every γ in turn is held against γ = 0 there, which is held against the plain server;
-    others against plain decoding, block by block.
+    An arm of a server that takes every γ in turn is held against γ = 0 there, which is held against the plain server,
+    as it was timed where blocks of this purpose have a plain server on one side of the other alone; other arms are held
+    against plain decoding, block by block.
     """
     cell = list(cell)
     pairs = paired_blocks(cell, purpose, arm)
     inside = speedups_of_blocks(paired_blocks(cell, purpose, arm, beside=AT_ZERO)) if _is_live(pairs) else []
     if not pairs or not inside:
         return mean_replicates(np.log(speedups_of_blocks(pairs)).tolist(), replicates=replicates, seed=seed)
-    known = [row for row in cell if row.purpose == purpose and row.reason is None and row.arm in (0, AT_ZERO)]
-    outside = _plain_over_zero(known, replicates=replicates, seed=seed)
+    known = {at: _plain_and_zero(cell, at) for at in (purpose, "timing")}
+    rows = next((own for own in known.values() if _is_between(own)), known[purpose])
+    outside = _plain_over_zero(rows, replicates=replicates, seed=seed)
     if arm == AT_ZERO or outside is None:
         return outside
     own = mean_replicates(np.log(inside).tolist(), replicates=replicates, seed=(*seed, 0, int(arm)))
     return None if own is None else np.asarray(outside + own)
+
+
+def _plain_and_zero(cell: Iterable[ServedRow], purpose: Purpose) -> list[ServedRow]:
+    return [row for row in cell if row.purpose == purpose and row.reason is None and row.arm in (0, AT_ZERO)]
+
+
+def _is_between(rows: Sequence[ServedRow]) -> bool:
+    """Whether a plain server ran before the one that takes every γ in turn and after it."""
+    return any(row.arm == AT_ZERO for row in rows) and {rows[0].arm, rows[-1].arm} == {0}
 
 
 def _plain_over_zero(rows: Sequence[ServedRow], *, replicates: int, seed: Sequence[int]) -> FloatArray | None:

@@ -25,7 +25,7 @@ from specgauge.sweeps.analysis.timings import ArmTimings, CellTimings
 from specgauge.sweeps.plan import plan_cells
 from specgauge.sweeps.recommend import recommend
 from specgauge.sweeps.store.rundir import Run
-from specgauge.sweeps.store.served import ServedRow
+from specgauge.sweeps.store.served import Purpose, ServedRow
 from tests.benchmarks.served import PACE_SPREAD, measured_run
 from tests.sweeps.served.simulated import served_config
 
@@ -195,6 +195,23 @@ def test_what_a_plain_server_changed_by_between_its_two_visits_is_in_the_interva
     within = 1.645 * spread, 1.645 * spread + 2.353 * math.log(1.5) / math.sqrt(3) / 2
     assert within[0] < np.quantile(two[1:], 0.95) - two[0] < within[1]
     assert two[0] == pytest.approx(math.log(1.5) / 2 - math.log(1.2))
+
+
+def test_what_gamma_0_costs_is_as_timed_where_the_plain_server_did_not_run_on_both_sides() -> None:
+    named: dict[str, Any] = {"pair": "a", "sampling": "greedy", "batch_size": 1, "context": 64}
+
+    def blocks(purpose: Purpose, plain_s: tuple[float, float], *, pace: float) -> list[ServedRow]:
+        live = {**named, "server": "live", "purpose": purpose}
+        zero = [ServedRow(**live, gamma=None, policy=AT_ZERO, block=block, token_s=1.1 * pace) for block in (0, 1)]
+        own = [ServedRow(**live, gamma=2, block=block, token_s=0.5 * pace) for block in (0, 1)]
+        before, after = (row(0, block, token_s=plain_s[block], purpose=purpose) for block in (0, 1))
+        return [before, *zero, *own, after]
+
+    timed, validated = blocks("timing", (1.0, 1.0), pace=1.0), blocks("validation", (1.0, 1.4), pace=1.4)
+    for rows, expected in (([*timed, *validated[:-1]], 2.0), ([*timed, *validated], math.sqrt(1.4) / 0.7)):
+        found = speedup_replicates(rows, "validation", 2, replicates=100, seed=(1,))
+        assert found is not None
+        assert math.exp(found[0]) == pytest.approx(expected)
 
 
 def test_a_gamma_0_that_stands_in_for_plain_decoding_is_paired_block_by_block() -> None:
