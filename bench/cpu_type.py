@@ -12,8 +12,9 @@ from __future__ import annotations
 import math
 import os
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from specgauge.bench.processor import cpu_flags
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -35,17 +36,6 @@ _CAPPED = {
     "ONEDNN_MAX_CPU_ISA": {"SSE41", "AVX", "AVX2", "AVX2_VNNI", "AVX512_CORE", "AVX512_CORE_VNNI"},
 }
 """Variables that keep torch and oneDNN from instructions which the CPU has, and values that leave none for bfloat16."""
-
-
-def cpu_flags() -> frozenset[str]:
-    """What instructions the CPU has, as Linux names them; empty where the system does not tell."""
-    try:
-        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return frozenset()
-    fields = (line.partition(":") for line in text.splitlines())
-    lists = (words for name, _, words in fields if name.strip() in ("flags", "Features"))
-    return frozenset(next(lists, "").split())
 
 
 def bfloat16_instructions() -> str | None:

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from specgauge.bench.cpu_type import forward_s
+from specgauge.bench.processor import cpu_name
 from specgauge.bench.timing.gpu_state import gpu_handle, reading
 
 THREADS_SECONDS = 1.0
@@ -36,16 +37,10 @@ def _reading(read: Callable[[], Any]) -> Any:
     return value.decode(errors="replace") if isinstance(value, bytes) else value
 
 
-def _first_line(path: str, start: str = "") -> str | None:
-    """The first line of a file that begins with ``start``; None where there is none."""
+def _first_line(path: str) -> str | None:
+    """The first line of a file that is not blank; None where there is none."""
     text = _reading(lambda: Path(path).read_text(encoding="utf-8", errors="replace")) or ""
-    return next((line.strip() for line in text.splitlines() if line.startswith(start)), None) or None
-
-
-def cpu_name() -> str | None:
-    """The processor's model name as the kernel or Python reports it; None where neither does."""
-    line = _first_line("/proc/cpuinfo", "model name") or ""
-    return line.partition(":")[2].strip() or platform.processor() or None
+    return next(filter(None, map(str.strip, text.splitlines())), None)
 
 
 def _memory_bytes() -> int | None:

@@ -22,6 +22,7 @@ from specgauge.sweeps.estimate import (
 from specgauge.sweeps.model_sizes import ModelSize, PairSizes, has_gpu, model_folder, read_sizes, total
 from specgauge.sweeps.plan import Cell, chains, decoded_tokens, plan_cells, planned_pairs
 from specgauge.sweeps.run.progress import duration_text, size_text
+from specgauge.sweeps.run.rank_processes import check_ranks
 from specgauge.sweeps.served.describe import describe_served
 from specgauge.sweeps.text_table import count, span_text, text_table
 
@@ -48,6 +49,7 @@ def describe(config: Config) -> str:
         return describe_served(config)
     sizes = read_sizes(config)
     check_contexts(config, sizes)
+    check_ranks(config)
     notes: list[Note] = []
     read = read_prompts(config.workload, notes.append, seed=config.seed)
     prompts = len(read)
@@ -194,6 +196,7 @@ def _pair_lines(config: Config, pair: PairConfig, sizes: PairSizes, prompts: int
         return [f"pair {pair.name}: not measured, the rules of the grid leave no cell of it"]
     own = [f"mode {pair.mode}"] if pair.mode is not None else []
     own += [count(pair.threads, "thread")] if pair.threads is not None else []
+    own += [f"on {pair.accelerator_type}"] if pair.accelerator_type is not None else []
     shared = ", weights shared" if sizes.shares_weights else ""
     draft = f"{_model_text(sizes.draft, unknown)}{shared}" if pair.drafts_with_model else "no model, no memory"
     lines = [

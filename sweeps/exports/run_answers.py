@@ -28,11 +28,12 @@ from specgauge.sweeps.analysis.settings import RunSetting, cells_of
 from specgauge.sweeps.analysis.timings import CellTimings
 from specgauge.sweeps.exports.answers import DraftSource, GammaFigures, PointAnswer, ServingAnswers
 from specgauge.sweeps.exports.engine import DraftRules
-from specgauge.sweeps.exports.schedule import KnownPoint, Undecided, answer, decided_schedule
+from specgauge.sweeps.exports.schedule import KnownPoint, Undecided, answer, decided_schedule, gaps
 from specgauge.sweeps.imports.write import UNKNOWN
 from specgauge.sweeps.plan import chains, planned_pairs, settings_of
 from specgauge.sweeps.recommend import recommend, refuse_what_is_not_there
 from specgauge.sweeps.served.validation import served_policies
+from specgauge.sweeps.store.environment import environment_on
 from specgauge.sweeps.store.rundir import Run
 
 
@@ -73,12 +74,11 @@ def run_answers(
         warnings += _chosen("context", str(context), list(map(str, contexts)))
     known = _known_points(analysed, setting, [cell for cell in cells if cell.cell.context == context], warnings)
     confidence = run.config.precision.confidence
-    ranges = decided_schedule(
-        {size: known_point for size, (known_point, _) in known.items()}, undecided=undecided, confidence=confidence
-    )
+    known_points = {size: known_point for size, (known_point, _) in known.items()}
+    ranges = decided_schedule(known_points, undecided=undecided, confidence=confidence)
     return ServingAnswers(
         source=str(run.path),
-        origin=_origin(run),
+        origin=_origin(run, chosen_pair),
         target=_loadable(chosen_pair.target),
         draft=_draft(chosen_pair),
         pair=setting.key.pair,
@@ -90,6 +90,7 @@ def run_answers(
         confidence=confidence,
         ranges=ranges,
         points=tuple(_point(size, *known[size], undecided) for size in sorted(known)),
+        gaps=gaps(known_points, ranges, confidence=confidence),
         reach=_reach(sorted(known), is_imported=run.is_imported),
         notes=tuple(_notes(setting, analysed, {size: point for size, (point, _) in known.items()}, context)),
         warnings=tuple(warnings),
@@ -173,7 +174,7 @@ def _reach(sizes: list[int], *, is_imported: bool) -> str:
             more = "import runs at more batch sizes beside these"
         return f"{below}only batch size {sizes[0]} was measured: γ is 0 beyond it; {more}"
     measured = ", ".join(map(str, sizes))
-    between = f"between the batch sizes measured ({measured}) costs are interpolated"
+    between = f"measured at batch size {measured}, costs interpolated between them"
     return f"{below}{between}; beyond {sizes[-1]} nothing was measured: γ is 0"
 
 
@@ -223,7 +224,7 @@ def _point(size: int, known: KnownPoint, estimate: CellEstimate, undecided: Unde
     )
 
 
-def _origin(run: Run) -> str:
+def _origin(run: Run, pair: PairConfig) -> str:
     days = sorted(line.at[:10] for line in run.journal() if line.at)
     if run.is_imported:
         release = run.environment.get("release")
@@ -233,9 +234,10 @@ def _origin(run: Run) -> str:
     day = days[-1] if days else "on an unknown day"
     if run.is_served:
         return f"measured {day} on servers ({run.environment.get('engine')})"
-    device = run.environment.get("device")
+    environment = environment_on(run.environment, pair.accelerator_type)
+    device = environment.get("device")
     if device in (None, "cpu"):
-        device = run.environment.get("cpu") or device or "an unknown machine"
+        device = environment.get("cpu") or device or "an unknown machine"
     return f"measured {day} on {device}"
 
 

@@ -29,7 +29,7 @@ from specgauge.sweeps.served.blocks import ServedBlock, served_block
 from specgauge.sweeps.served.launching import BLOCKS_A_VISIT
 from specgauge.sweeps.served.load import Load, WrongServerError
 from specgauge.sweeps.served.restarts import RestartCheck
-from specgauge.sweeps.served.search import PairSearch
+from specgauge.sweeps.served.search import PARTS_A_START, PairSearch
 from specgauge.sweeps.served.servers import ArmKey, Arms, Connect, ServedArm, Visit, connect, run_to_end
 from specgauge.sweeps.served.texts import PromptTexts
 from specgauge.sweeps.served.validating import ServedValidation, exports
@@ -124,6 +124,18 @@ class ServedPair:
 
     async def _time(self) -> None:
         """The blocks that costs and acceptance are made of, and those of the engine's own policies beside them."""
+        self._start()
+        while await self._pass() and self._add_cells():
+            pass
+        if self._servers.launch is None:
+            given = {one.gamma for one in self._pair.engines}
+            for gamma in self._gammas:
+                if gamma not in given:
+                    self._skip(gamma, f"no server of γ = {gamma} is given")
+        self._keep_left_out()
+
+    def _start(self) -> None:
+        """The stage begins, or goes on with more cells."""
         stage = f"load on the servers of {self._pair.name}"
         cells, precision = self._session.cells, self._config.precision
         self._session.mark.stage(stage)
@@ -133,13 +145,17 @@ class ServedPair:
         )
         fewest = len(cells) * len(self._arms) * precision.min_blocks
         self._session.progress.start(stage, fewest, done=done, limits=limits)
+
+    async def _pass(self) -> bool:
+        """Visit every server until all is known of the cells; False where the time ended before."""
+        precision = self._config.precision
         blocks = max(BLOCKS_A_VISIT, -(-precision.min_blocks // 2))
         for visit in self._servers.timing(self._gammas, blocks=blocks, most=precision.max_blocks):
             self._take_up(visit.stands_in)
             if not self._has_work(visit):
                 continue
             if self._session.leaves_out(BLOCKS, self._until):
-                break
+                return False
             async with visit as found:
                 if visit.purpose == "restart":
                     await self._check.take(visit, found)
@@ -154,12 +170,19 @@ class ServedPair:
                     )
             if visit.refused is not None:
                 self._session.progress.say(f"pair {self._pair.name}: a server for each γ: {visit.refused}")
-        if self._servers.launch is None:
-            given = {one.gamma for one in self._pair.engines}
-            for gamma in self._gammas:
-                if gamma not in given:
-                    self._skip(gamma, f"no server of γ = {gamma} is given")
-        self._keep_left_out()
+        return not self._until.is_spent
+
+    def _add_cells(self) -> bool:
+        """Go on with batch sizes at which another γ may be the best, where there are any."""
+        launch = self._servers.launch
+        found = self._search.more_cells(self._session.cells, parts=2 if launch is None else PARTS_A_START)
+        if not found:
+            return False
+        self._session.cells += found
+        sizes = ", ".join(map(str, sorted({cell.batch_size for cell in found})))
+        self._session.progress.say(f"pair {self._pair.name}: batch size {sizes} too, since another γ may be best there")
+        self._start()
+        return True
 
     def _spent_s(self, cell: Cell) -> float:
         """Seconds that a cell's blocks took."""
@@ -194,8 +217,8 @@ class ServedPair:
 
     def _blocks(self, cell: Cell, arm: ArmKey) -> dict[int, Any]:
         """The journal's lines of an arm that need not be measured again, by block."""
-        lines = self._journal.latest.items()
-        own = {key[2]: line for key, line in lines if key[:2] == (cell.id, arm_of(arm))}
+        lines, at = self._journal.latest.items(), (cell.id, arm_of(arm))
+        own = {key[2]: line for key, line in lines if key[:2] == at}
         return {number: line for number, line in own.items() if line.status in SETTLED}
 
     def _is_known(self, cell: Cell, block: int, arms: Iterable[ArmKey]) -> bool:

@@ -19,9 +19,11 @@ PAIRS = {
             {"name": "early", "target": {"model": "embedded", "dtype": "float32"}, "draft": {"layers": 2}},
             {"name": "lookup", "target": "embedded", "draft": "ngram"},
             {"name": "alien", "target": "org/other", "draft": "ngram"},
+            {"name": "threaded", "target": "embedded", "draft": "embedded", "threads": 1},
         ]
     ).pairs
 }
+PAIRS["far"] = PAIRS["small"].model_copy(update={"name": "far", "accelerator_type": "H100"})
 PAYS, NOT, OPEN = "speculate", "do not speculate", "undecided"
 
 
@@ -95,10 +97,17 @@ def test_where_nothing_pays_nothing_is_best() -> None:
 
 def test_rates_are_those_of_one_plain_step() -> None:
     """Median of .02 and .021 s for a batch of 2: 97.56 tokens a second plain."""
-    first, second = ranking(SMALL, entry("early", 1.3, 1.2, 1.4, t_decode_s=0.021)).alternatives
+    first, second = ranking(SMALL, entry("lookup", 1.3, 1.2, 1.4, t_decode_s=0.021)).alternatives
     assert (first.tokens_per_s, first.low, first.high) == pytest.approx((1.6 / 0.01025, 1.5 / 0.01025, 1.7 / 0.01025))
     assert second.tokens_per_s == pytest.approx(1.3 / 0.01025)
-    assert (first.draft, second.draft) == ("embedded", "the target's first 2 layers")
+    assert (first.draft, second.draft) == ("embedded", "lookups of 3 down to 1 tokens")
+
+
+@pytest.mark.parametrize("pair", ["early", "far", "threaded"])
+def test_what_runs_elsewhere_or_otherwise_has_a_plain_step_of_its_own(pair: str) -> None:
+    """Another type of weights, device or number of threads: 100 tokens a second plain of one, 50 of the other."""
+    first, second = ranking(SMALL, entry(pair, 1.3, 1.2, 1.4, t_decode_s=0.04)).alternatives
+    assert (first.tokens_per_s, second.tokens_per_s) == pytest.approx((160, 65))
 
 
 def test_only_answers_about_one_target_at_one_point_meet() -> None:

@@ -40,6 +40,7 @@ def test_what_it_says(snapshot: Callable[[str, str], None]) -> None:
         describe(served_config(pairs=pairs, grid=grid, validate={"gamma": [2]})),
         describe(served_config(pairs=forced, grid=grid, validate={"acceptance": 0.8, "max_seconds": None})),
         describe(served_config(pairs=[{"name": "running", "engine": running}], grid=grid, validate={})),
+        describe(served_config(pairs=pairs, grid=grid | {"batch_size": {"max": 16, "search": "adaptive"}})),
     ]
     snapshot("describe_served", "\n---\n".join(texts) + "\n")
 
