@@ -32,7 +32,7 @@ def test_gamma_is_near_the_best_at_every_batch_size_of_engines_that_serve(tmp_pa
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Run]:
     folder = tmp_path_factory.mktemp("runs")
     options: dict[str, Any] = {"sizes": benchmark.SEARCHED, "pace_spread": benchmark.PACE_SPREAD}
-    return {seed: measured_run(folder / str(seed), seed, **options) for seed in range(4)}
+    return {seed: measured_run(folder / str(seed), seed, **options) for seed in range(3)}
 
 
 def test_the_schedule_is_right_at_every_batch_size(runs: dict[int, Run]) -> None:
@@ -45,10 +45,9 @@ def test_the_schedule_is_right_at_every_batch_size(runs: dict[int, Run]) -> None
     assert missed <= 1
 
 
-@pytest.mark.parametrize("kind", ["--tiles", "--graphs"])
-def test_so_it_is_where_rounds_rise_by_steps(tmp_path: Path, kind: str) -> None:
-    run = measured_run(tmp_path, 2, kind=kind, sizes=benchmark.SEARCHED)
-    assert max(benchmark.losses(run, 2, kind).values()) <= NEAR
+def test_so_it_is_where_rounds_rise_by_steps(tmp_path: Path) -> None:
+    run = measured_run(tmp_path, 2, kind="--tiles", sizes=benchmark.SEARCHED)
+    assert max(benchmark.losses(run, 2, "--tiles").values()) <= NEAR
     assert 5 < len(run.config.grid.batch_size) < 16
 
 
