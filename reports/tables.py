@@ -47,6 +47,7 @@ _TIME_COLUMNS = {
     "t_decode_s": "T_decode",
     "t_draft_total_s": "C(γ)",
     "t_draft_catch_up_s": "Δ₂",
+    "t_transfer_s": "T_transfer",
     "t_verify_s": "T_verify",
     "t_overhead_s": "ε",
     "t_round_s": "T_round",
@@ -55,6 +56,7 @@ _ARMS = {
     "decode": "T_decode",
     "draft": "C(γ_max), draft chain",
     "draft_catch_up": "first draft step, two tokens",
+    "transfer": "T_transfer(γ_max), drafts to the target's device",
     "verify": "T_verify({})",
     "round": "T_round({}), whole",
     "prefill_target": "prefill, target",
@@ -181,7 +183,11 @@ def prediction_table(curves: Curves, chosen: Chosen, losing: Collection[tuple[Se
         ("Ω", lambda row: number(row.tokens_per_round)),
         ("interval", lambda row: interval(row.tokens_per_round_low, row.tokens_per_round_high)),
         ("A_γ", lambda row: number(row.full_acceptance)),
-        *(_time_column(unit, rows, name, title) for name, title in _TIME_COLUMNS.items()),
+        *(
+            _time_column(unit, rows, name, title)
+            for name, title in _TIME_COLUMNS.items()
+            if name != "t_transfer_s" or any(row.t_transfer_s is not None for row in rows)
+        ),
     ]
     notes: list[str] = []
     known = [row for row in rows if row.status == "ok"]

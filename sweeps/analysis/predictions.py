@@ -319,6 +319,7 @@ def _medians(cell: CellTimings, gamma: int) -> dict[str, float | None]:
         "t_decode_s": finite_or_none(costs.t_decode_s),
         "t_draft_total_s": finite_or_none(costs.t_draft_total_s[0]),
         "t_draft_catch_up_s": 0.0 if catch_up_s is None else finite_or_none(catch_up_s),
+        "t_transfer_s": None if costs.t_transfer_s is None else finite_or_none(costs.t_transfer_s[0]),
         "t_verify_s": finite_or_none(costs.t_verify_s[0]),
         "t_round_s": None if costs.t_round_s is None else finite_or_none(costs.t_round_s[0]),
     }

@@ -84,6 +84,14 @@ def test_settings_of_equal_costs_share_a_block_of_bars() -> None:
         for setting, points in by_setting.items()
     }
     assert [one.title for one in sections.cost_blocks(slower, ["greedy", "t1"])] == ["sampling greedy", "sampling t1"]
+    assert [page.marks["bar transfer"] for page in pages(block)] == [0, 0]
+    crossing = {
+        setting: {point: [replace(row, t_transfer_s=0.001) for row in curve] for point, curve in points.items()}
+        for setting, points in by_setting.items()
+    }
+    (crossed,) = sections.cost_blocks(crossing, ["greedy", "t1"])
+    assert [page.marks["bar transfer"] for page in pages(crossed)] == [3, 3]
+    assert ("patch", "bar-transfer", "") in legend(crossed)
     (shown,) = sections.cost_blocks(curves(predicted(replace(SMALL, overhead_s=0.001))), ["greedy", "t1"])
     assert [page.marks["bar overhead"] for page in pages(shown)] == [3, 3]
     assert ("patch", "bar-overhead", "") in legend(shown)
