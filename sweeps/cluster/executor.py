@@ -17,7 +17,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -292,6 +292,8 @@ def measure_on_ray(
     is_packed = config.executor.pack_weights
     with ExitStack() as open_until_the_end:
         package = open_until_the_end.enter_context(package_of(config)) if is_packed else None
+        nowhere = open_until_the_end.enter_context(Path(os.devnull).open("w", encoding="utf-8"))
+        open_until_the_end.enter_context(redirect_stdout(nowhere))  # where Ray tells of lost nodes, at length
         open_until_the_end.enter_context(connected(config.executor, package))
         import ray
 

@@ -35,7 +35,7 @@ def lines_of(run: Path) -> int:
     return len(read_journal(run / CELLS).lines) if (run / CELLS).exists() else 0
 
 
-def test_a_node_killed_half_way_costs_nothing_that_was_kept(tmp_path: Path) -> None:
+def test_a_node_killed_half_way_costs_nothing_that_was_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Its tasks are tried elsewhere from the last journalled block; the report and environment say who measured."""
     out = tmp_path / "run"
     with cluster_of(2, "slow in 0.2") as cluster:
@@ -53,6 +53,9 @@ def test_a_node_killed_half_way_costs_nothing_that_was_kept(tmp_path: Path) -> N
         thread.start()
         assert runner.run(CONFIG, out=out, apart=True) == 0
         thread.join()
+    printed, told = capsys.readouterr()
+    assert "raylet" not in printed
+    assert f"{killed[0]} was lost; resumed on " in told
     run = Run.open(out)
     assert Counter(measured(run.journal())).most_common(1)[0][1] == 1
     assert len(run.journal()) == BLOCKS
