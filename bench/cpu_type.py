@@ -79,14 +79,15 @@ def _forwards_s(dtypes: Sequence[str]) -> dict[str, list[float]]:
             rounds: list[dict[str, list[float]]] = []
             ends_s = time.perf_counter() + _SECONDS
             while len(rounds) < _FEWEST or (len(rounds) < _MOST and time.perf_counter() < ends_s):
-                rounds.append({name: [_forward_s(layers[name], tokens) for tokens in TOKENS] for name in dtypes})
+                rounds.append({name: [forward_s(layers[name], tokens) for tokens in TOKENS] for name in dtypes})
     finally:
         torch.set_num_threads(threads)
     return {name: [min(times) for times in zip(*(one[name] for one in rounds), strict=True)] for name in dtypes}
 
 
-def _forward_s(layers: Sequence[torch.Tensor], tokens: int) -> float:
-    hidden = layers[0].new_ones(tokens, _WIDTH)
+def forward_s(layers: Sequence[torch.Tensor], tokens: int) -> float:
+    """Seconds of one forward of that many tokens through square layers, each (width, width), by the clock."""
+    hidden = layers[0].new_ones(tokens, layers[0].shape[0])
     started_s = time.perf_counter()
     for layer in layers:
         hidden = (hidden @ layer.T).relu()

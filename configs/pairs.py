@@ -44,9 +44,25 @@ from specgauge.configs.fields import (
 )
 
 LARGEST_NGRAM = 64
-LARGEST_LAYERS = 4096
+LARGEST_LAYERS, LARGEST_RANKS = 4096, 64
 _OF_THE_RUN = "the configuration's"
 _ModelName = Annotated[Text, expects(f"{EMBEDDED}, a hub id or a local directory")]
+
+
+class ParallelConfig(Section):
+    """How one model is split over processes of this machine."""
+
+    tensor: Annotated[int, Field(ge=2, le=LARGEST_RANKS)]
+    """Ranks that hold a shard of every tensor each: a CUDA device each, or on a CPU all its processor; must divide the
+    attention heads, and the key/value heads."""
+
+    def heads_fault(self, heads: int | None, kv_heads: int | None) -> str | None:
+        """Why a model with these heads cannot be split so; None where it can, or they are not known."""
+        for kind, count in (("attention heads", heads), ("key/value heads", kv_heads)):
+            if count is not None and count % self.tensor:
+                divisors = [str(one) for one in range(2, min(count, LARGEST_RANKS) + 1) if count % one == 0]
+                return f"expected a divisor of its {count} {kind}, got {self.tensor}; use {' or '.join(divisors)}"
+        return None
 
 
 class ModelConfig(Section):
@@ -73,6 +89,9 @@ class ModelConfig(Section):
         expects("auto or another of transformers' names, or a mapping of modules to devices"),
     ] = None
     """Spreads one model over several devices, as transformers takes it; null keeps it on `device`."""
+    parallel: ParallelConfig | None = None
+    """Splits the target by tensors over several ranks, which torchrun's launcher starts; null keeps it in one
+    process."""
     quantization: Annotated[
         Annotated[dict[str, JsonValue], MinLen(1)] | None,
         expects("a mapping as transformers' quantization_config takes it"),
@@ -96,6 +115,10 @@ class ModelConfig(Section):
             for field in ("revision", "gguf_file", "quantization"):
                 if (value := getattr(self, field)) is not None:
                     errors.append(((field,), refused(value, f"null, since the model is {EMBEDDED}")))
+        if self.parallel is not None:
+            for field in ("device_map", "gguf_file"):
+                if (value := getattr(self, field)) is not None:
+                    errors.append(((field,), refused(value, "null, since parallel splits the model over ranks")))
         if self.device_map is not None and self.device != "auto":
             errors.append((("device",), refused(self.device, "auto, since device_map places the model")))
         fail(errors)
@@ -221,6 +244,20 @@ class PairConfig(Section):
     ] = None
     """The GPU that this pair is measured on, by Ray's name for it, such as H100; null is as the executor says. Several
     make a variant of the pair each."""
+
+    @model_validator(mode="after")
+    def _check_ranks(self) -> PairConfig:
+        """Only a target is split, and what drafts for it needs no weight of it."""
+        if isinstance(self.draft, ModelConfig) and self.draft.parallel is not None:
+            fail([(("draft", "parallel"), refused(self.draft.parallel.tensor, "null, since only a target is split"))])
+        if isinstance(self.draft, LayersDraft) and self.target.parallel is not None:
+            fail([(("draft",), refused(None, f"a model or {NGRAM}, since the target is split", got="its own layers"))])
+        return self
+
+    @property
+    def has_ranks(self) -> bool:
+        """Whether its target is loaded here, split over ranks."""
+        return self.engine is None and self.target.parallel is not None
 
     @property
     def engines(self) -> tuple[EngineConfig, ...]:

@@ -1,6 +1,7 @@
 """The arms of a cell: what is timed (decode, draft, verify, …) and what is decoded end to end, text <-> `Arm`.
 
 decode, draft, draft_catch_up, verify:γ    the costs of a round; a lookup has nothing to catch up with
+transfer                                   of drafts to the target, where the draft is on another device
 round:γ                                    a whole round, as a serving engine shows it; timed by nothing here
 engine:policy                              a token of a serving engine under a policy of its own; no part of a round
 prefill_target, prefill_draft              timed beside them; no part of a round's speed-up
@@ -21,8 +22,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 
-DRAFT_ARMS = ("draft", "draft_catch_up", "prefill_draft")
-"""Timed arms that run the draft; all others run the target, those that speculate both."""
+DRAFT_ARMS = ("draft", "draft_catch_up", "transfer", "prefill_draft")
+"""Timed arms that run the draft, or hand on what it wrote; all others run the target, those that speculate both."""
 PREFILL_ARMS = ("prefill_target", "prefill_draft")
 APART = "apart"
 """The note of a block that was timed apart from those of other arms, as one run of a serving engine is."""
@@ -32,10 +33,13 @@ PLAIN, LOOP, GENERATE = "plain", "loop", "generate"
 OF_PLAIN = (LOOP, GENERATE)
 """What plain decoding itself is held against."""
 BASELINES = (PLAIN, *OF_PLAIN)
+SEVERAL_MARKS = ("draft", "transfer")
+"""Timed arms whose samples have a mark for every number of drafts, 1 … γ_max."""
 TIMED = {
     "decode": "",
     "draft": "",
     "draft_catch_up": "",
+    "transfer": "",
     "verify": "gamma",
     "round": "gamma",
     "engine": "policy",
@@ -128,15 +132,18 @@ def adaptive_arm(policy: str) -> str:
     return str(Arm(kind="adaptive", policy=policy))
 
 
-def round_arms(gammas: Iterable[int], *, catches_up: bool = True) -> tuple[str, ...]:
-    """The arms that a round of any of `gammas` is made of; `catches_up`: whether a draft model's cache lags."""
-    drafting = ("draft", "draft_catch_up") if catches_up else ("draft",)
+def round_arms(gammas: Iterable[int], *, catches_up: bool = True, transfers: bool = False) -> tuple[str, ...]:
+    """The arms that a round of any of `gammas` is made of.
+
+    catches_up: whether a draft model's cache lags. transfers: whether its drafts go to another device.
+    """
+    drafting = ("draft", *["draft_catch_up"] * catches_up, *["transfer"] * transfers)
     return ("decode", *drafting, *(verify_arm(gamma) for gamma in gammas))
 
 
-def arm_names(gammas: Iterable[int], *, catches_up: bool = True) -> tuple[str, ...]:
-    """The arms of every cell: decode, the draft chain to the largest gamma, its catch-up step, verify γ, prefills."""
-    return (*round_arms(gammas, catches_up=catches_up), *PREFILL_ARMS)
+def arm_names(gammas: Iterable[int], *, catches_up: bool = True, transfers: bool = False) -> tuple[str, ...]:
+    """The arms of every cell: those of `round_arms`, the draft chain to the largest gamma, and prefills."""
+    return (*round_arms(gammas, catches_up=catches_up, transfers=transfers), *PREFILL_ARMS)
 
 
 def is_prefill(arm: str) -> bool:

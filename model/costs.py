@@ -1,6 +1,6 @@
 """What a round costs: `RoundCosts`, where it comes from (`CostSource`), and the table measured costs are looked up in.
 
-    T_decode, C(gamma), T_verify(gamma), Delta_2, epsilon       seconds, each with its provenance
+    T_decode, C(gamma), T_transfer(gamma), T_verify(gamma), Delta_2, epsilon       seconds, each with its provenance
 
 Between measured batch sizes and contexts a table interpolates linearly in each (bilinear: exact for weights plus cache,
 a + b B + c s + d B s), so a table that rises stays rising and nodes keep their exact values.  Beyond the largest node
@@ -92,6 +92,9 @@ class RoundCosts:
     """(…, G) T_verify(gamma): one target forward of gamma + 1 tokens per sequence."""
     t_draft_catch_up_s: FloatArray | None = None
     """(…) Delta_2, the excess of a first draft step that feeds two tokens; None where there is nothing to catch up."""
+    t_transfer_s: FloatArray | None = None
+    """(…, G) T_transfer(gamma): drafts, and their distributions where the rule needs them, to the target's device;
+    None where both models are on one."""
     t_overhead_s: FloatArray | None = None
     """(…, G), or what broadcasts to it: epsilon, below 0 where the rest was timed slowly; None where no decoder has
     measured it: it then counts as 0, and a speed-up is optimistic."""
@@ -118,6 +121,7 @@ class RoundCosts:
             gammas=self.gammas[columns],
             t_draft_total_s=chosen(self.t_draft_total_s),
             t_verify_s=chosen(self.t_verify_s),
+            t_transfer_s=None if self.t_transfer_s is None else chosen(self.t_transfer_s),
             t_overhead_s=None if self.t_overhead_s is None else chosen(self.t_overhead_s),
             t_round_s=None if self.t_round_s is None else chosen(self.t_round_s),
             provenance=np.broadcast_to(self.provenance, self.t_verify_s.shape)[..., columns],
@@ -135,6 +139,7 @@ class RoundCosts:
             t_draft_total_s=chosen(self.t_draft_total_s),
             t_verify_s=self.t_verify_s[at],
             t_draft_catch_up_s=None if self.t_draft_catch_up_s is None else self.t_draft_catch_up_s[at],
+            t_transfer_s=None if self.t_transfer_s is None else chosen(self.t_transfer_s),
             t_overhead_s=None if self.t_overhead_s is None else chosen(self.t_overhead_s),
             t_round_s=None if self.t_round_s is None else chosen(self.t_round_s),
             provenance=np.broadcast_to(self.provenance, self.t_verify_s.shape)[at],
@@ -148,12 +153,13 @@ def measured_costs(
     t_draft_marks_s: FloatArray,
     t_verify_s: FloatArray,
     t_draft_two_tokens_s: FloatArray | None = None,
+    t_transfer_marks_s: FloatArray | None = None,
     t_round_s: FloatArray | None = None,
 ) -> RoundCosts:
     """Costs from the medians of what was timed, (…) leading; the one place where noise in them is put right.
 
-    A chain never falls: C(gamma) is at least every C before it. Delta_2 is a first draft step that feeds two tokens
-    less C(1), and 0 where noise makes that negative: two tokens save nothing.
+    A chain never falls: C(gamma) is at least every C before it, and so with transfers. Delta_2 is a first draft step
+    that feeds two tokens less C(1), and 0 where noise makes that negative: two tokens save nothing.
 
     Args:
         gammas: (G,) drafts of a round, each with a mark.
@@ -161,17 +167,20 @@ def measured_costs(
         t_draft_marks_s: (…, M) C(1) … C(M).
         t_verify_s: (…, G).
         t_draft_two_tokens_s: (…); None where no draft catches up.
+        t_transfer_marks_s: (…, M) of 1 … M drafts; None where nothing crosses devices.
         t_round_s: (…, G); None where no round was timed whole.
     """
     drafts = np.atleast_1d(whole_numbers("gammas", gammas, minimum=1))
     chain_s = np.maximum.accumulate(t_draft_marks_s, axis=-1)
     catch_up_s = None if t_draft_two_tokens_s is None else np.maximum(t_draft_two_tokens_s - chain_s[..., 0], 0.0)
+    transfer_s = None if t_transfer_marks_s is None else np.maximum.accumulate(t_transfer_marks_s, axis=-1)
     return RoundCosts(
         gammas=drafts,
         t_decode_s=t_decode_s,
         t_draft_total_s=chain_s[..., drafts - 1],
         t_verify_s=t_verify_s,
         t_draft_catch_up_s=catch_up_s,
+        t_transfer_s=None if transfer_s is None else transfer_s[..., drafts - 1],
         t_round_s=t_round_s,
         provenance=np.full(drafts.size, int(Provenance.MEASURED)),
     )
@@ -224,6 +233,10 @@ class CostTable:
             draft_total, draft_from = points.chain(drafts)
             verify, verify_from = points.by_gamma("t_verify_s", self.cells.t_verify_s, drafts)
             rounds_from = np.maximum(draft_from, verify_from)
+        transfer = None
+        if self.cells.t_transfer_s is not None:
+            transfer, transfer_from = points.by_gamma("t_transfer_s", self.cells.t_transfer_s, drafts)
+            rounds_from = np.maximum(rounds_from, transfer_from)
         catch_up = np.zeros(shape)
         measured = self.cells.t_draft_catch_up_s
         if measured is not None and np.any(np.isfinite(measured)):
@@ -234,6 +247,7 @@ class CostTable:
             t_draft_total_s=draft_total,
             t_verify_s=verify,
             t_draft_catch_up_s=catch_up,
+            t_transfer_s=transfer,
             t_round_s=whole,
             provenance=np.maximum(decode_from[..., np.newaxis], rounds_from),
         )
@@ -252,7 +266,7 @@ def cost_table(name: str, cells: Mapping[Point, RoundCosts]) -> CostTable:
     deepest = max(int(costs.gammas.max()) for costs in cells.values())
     shape = (batch_sizes.size, contexts.size)
     decode, catch_up = np.full(shape, np.nan), np.full(shape, np.nan)
-    chain, verify, whole = (np.full((*shape, deepest), np.nan) for _ in range(3))
+    chain, verify, whole, transfer = (np.full((*shape, deepest), np.nan) for _ in range(4))
     for point, costs in cells.items():
         at = int(np.searchsorted(batch_sizes, point.batch_size)), int(np.searchsorted(contexts, point.context))
         where, columns = f"{name}, batch {point.batch_size}, context {point.context}", costs.gammas - 1
@@ -261,6 +275,8 @@ def cost_table(name: str, cells: Mapping[Point, RoundCosts]) -> CostTable:
         verify[at][columns] = _known_times_s(f"{where}: t_verify_s", costs.t_verify_s, above_0=True)
         if costs.t_round_s is not None:
             whole[at][columns] = _known_times_s(f"{where}: t_round_s", costs.t_round_s, above_0=True)
+        if costs.t_transfer_s is not None:
+            transfer[at][columns] = _known_times_s(f"{where}: t_transfer_s", costs.t_transfer_s)
         if costs.t_draft_catch_up_s is not None:
             catch_up[at] = _known_times_s(f"{where}: t_draft_catch_up_s", costs.t_draft_catch_up_s)
     return CostTable(
@@ -273,6 +289,7 @@ def cost_table(name: str, cells: Mapping[Point, RoundCosts]) -> CostTable:
             t_draft_total_s=chain,
             t_verify_s=verify,
             t_draft_catch_up_s=catch_up,
+            t_transfer_s=transfer if np.any(np.isfinite(transfer)) else None,
             t_round_s=whole if np.any(np.isfinite(whole)) else None,
             provenance=_ALL_MEASURED[0],
         ),
@@ -335,7 +352,7 @@ class _Points:
         return self._on_lines(nodes, np.concatenate([none, seconds]), np.concatenate([origin, trust]), drafts)
 
     def by_gamma(self, name: str, values: FloatArray, drafts: IntArray) -> tuple[FloatArray, IntArray]:
-        """T_verify or T_round of every gamma, (…, G): measured ones as they are, others on lines between, assumed."""
+        """T_verify, T_transfer or T_round, (…, G): measured gammas as they are, others on lines between, assumed."""
         measured, seconds, trust = self._surfaces(name, values)
         found, origin = self._on_lines(measured, seconds, trust, drafts)
         return found, np.where(np.isin(drafts, measured), origin, int(Provenance.ASSUMED))

@@ -125,7 +125,8 @@ def costs_from_blocks(
 
     arms: samples in seconds by block under the journal's names: "decode", "verify:<gamma>", "draft" (each sample the
     cumulative marks C(1) … C(gamma_max) of a chain) and, if measured, "draft_catch_up" (a first step that feeds two
-    tokens). Arms may have different numbers of blocks and of samples in them. Medians become costs by
+    tokens) and "transfer" (each sample the seconds for 1 … gamma_max drafts).
+    Arms may have different numbers of blocks and of samples in them. Medians become costs by
     `specgauge.model.costs.measured_costs`.
     waiting_spread: standard deviation of log S that no block tells (`Disturbance.waiting_spread`); T_decode has it.
 
@@ -142,7 +143,7 @@ def costs_from_blocks(
     if chain.ndim != 2 or int(drafts.max()) > chain.shape[1]:
         marks = chain.shape[1] if chain.ndim == 2 else 0
         raise ValueError(f"arms: expected at least {drafts.max()} marks in 'draft', as many as drafts, got {marks}")
-    two_tokens = arms.get("draft_catch_up")
+    two_tokens, transfer = arms.get("draft_catch_up"), arms.get("transfer")
     decode = median_replicates(arms["decode"], draws, "decode")
     decode[1:] *= np.exp(waiting_spread * draws.biases)
     verify = [median_replicates(arms[arm], draws, arm) for arm in map(verify_arm, drafts.tolist())]
@@ -152,6 +153,7 @@ def costs_from_blocks(
         t_draft_marks_s=chain,
         t_verify_s=np.stack(verify, axis=1),
         t_draft_two_tokens_s=None if two_tokens is None else median_replicates(two_tokens, draws, "draft_catch_up"),
+        t_transfer_marks_s=None if transfer is None else median_replicates(transfer, draws, "transfer"),
     )
 
 

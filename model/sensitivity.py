@@ -125,7 +125,7 @@ class SpeedupLimits:
     """What S tends to when one thing becomes ideal, the rest left as it is; arrays of the broadcast shape."""
 
     free_draft: FloatArray
-    """C = Delta_2 = 0: Omega * T_decode / (T_verify + epsilon)."""
+    """C = Delta_2 = T_transfer = 0: Omega * T_decode / (T_verify + epsilon)."""
     perfect_draft: FloatArray
     """Everything accepted: (gamma + 1) * T_decode / T_round."""
     free_verification: FloatArray
@@ -135,7 +135,7 @@ class SpeedupLimits:
 def speedup_limits(alpha: ArrayLike, costs: RoundCosts, *, batch_size: int = 1) -> SpeedupLimits:
     """The three limits of S at this alpha and these costs."""
     nothing = np.zeros_like(costs.t_draft_total_s)
-    free_draft = replace(costs, t_draft_total_s=nothing, t_draft_catch_up_s=None)
+    free_draft = replace(costs, t_draft_total_s=nothing, t_draft_catch_up_s=None, t_transfer_s=None)
     free_verification = replace(costs, t_verify_s=costs.t_decode_s[..., np.newaxis] + nothing)
     return SpeedupLimits(
         free_draft=speedup_iid(alpha, free_draft, batch_size=batch_size),

@@ -1,14 +1,15 @@
 """The speed-up of speculative decoding: tokens per round over time per round, against plain decoding.
 
     Omega(gamma) = 1 + sum_{i<=gamma} A_i                 tokens a round commits, bonus or replacement included
-    T_round      = max(C(gamma) + pi * Delta_2 + T_verify(gamma) + epsilon, T_verify(gamma))
+    T_round      = max(C(gamma) + pi * Delta_2 + T_transfer(gamma) + T_verify(gamma) + epsilon, T_verify(gamma))
     S(gamma)     = Omega(gamma) * T_decode / T_round      gamma = 0 is plain decoding, S = 1
 
 A_i is survival, C the draft chain, Delta_2 the catch-up after a full round, pi the probability that a round follows
-one in which some row accepted everything.  A round that was timed whole is T_round as it is.  No round is shorter than
+one in which some row accepted everything, T_transfer what a draft on another device takes to hand its drafts over (0
+on one device).  A round that was timed whole is T_round as it is.  No round is shorter than
 its verification: an epsilon below 0, which a fit gives where the costs were timed slowly, takes away at most
-C + pi * Delta_2.  These are computed nowhere else; `round_times_s` and `speedups` take `RoundCosts` and `Acceptance`,
-the others plain arrays.  Everything broadcasts.
+C + pi * Delta_2 + T_transfer.  These are computed nowhere else; `round_times_s` and `speedups` take `RoundCosts` and
+`Acceptance`, the others plain arrays.  Everything broadcasts.
 
     >>> omega = tokens_per_round_iid(0.8, 5)
     >>> t_round = round_time_s(t_draft_total_s=5 * 0.001614, t_verify_s=0.04108)
@@ -115,6 +116,7 @@ def round_time_s(
     t_draft_total_s: ArrayLike,
     t_verify_s: ArrayLike,
     t_draft_catch_up_s: ArrayLike = 0.0,
+    t_transfer_s: ArrayLike = 0.0,
     full_acceptance: ArrayLike | None = None,
     batch_size: ArrayLike = 1,
     t_overhead_s: ArrayLike | None = None,
@@ -134,7 +136,7 @@ def round_time_s(
             raise ValueError("full_acceptance: expected A_gamma in [0, 1] beside t_draft_catch_up_s, got none")
         follows = catch_up_probability(full_acceptance, batch_size)
     t_round = _round_time_s(
-        times_s("t_draft_total_s", t_draft_total_s),
+        times_s("t_draft_total_s", t_draft_total_s) + times_s("t_transfer_s", t_transfer_s),
         follows * catch_up,
         times_s("t_verify_s", t_verify_s),
         None if t_overhead_s is None else numbers("t_overhead_s", t_overhead_s),
@@ -172,7 +174,7 @@ def round_times_s(costs: RoundCosts, acceptance: Acceptance, *, batch_size: Arra
         follows = _catch_up_probability(np.clip(acceptance.full_acceptance, 0.0, 1.0), rows)
         delta_s = np.asarray(costs.t_draft_catch_up_s)[..., np.newaxis]
         catch_up_s = np.where(delta_s == 0, 0.0, follows * delta_s)  # 0 whatever A_gamma, known or not
-    parts = costs.t_draft_total_s, catch_up_s, costs.t_verify_s, costs.t_overhead_s
+    parts = _drafts_there_s(costs), catch_up_s, costs.t_verify_s, costs.t_overhead_s
     return _positive(_round_time_s(*parts, costs.t_round_s))
 
 
@@ -200,7 +202,7 @@ def round_times_by_drafts_s(costs: RoundCosts) -> FloatArray:
     A round of 0 drafts is a plain step inside the speculative loop, T_verify(0) = T_decode: epsilon is in it too.
     """
     decode = costs.t_decode_s[..., np.newaxis]
-    draft = np.concatenate([np.zeros_like(decode), costs.t_draft_total_s], axis=-1)
+    draft = np.concatenate([np.zeros_like(decode), _drafts_there_s(costs)], axis=-1)
     verify = np.concatenate([decode, costs.t_verify_s], axis=-1)
     overhead = costs.t_overhead_s
     if overhead is not None:  # that of one draft for none
@@ -224,6 +226,11 @@ def measured_speedup(
     """S as decoded: tokens a second over those of plain decoding; all arguments broadcast, seconds above 0."""
     own, plain = np.asarray(tokens) / np.asarray(seconds), np.asarray(plain_tokens) / np.asarray(plain_seconds)
     return np.asarray(own / plain, dtype=np.float64)
+
+
+def _drafts_there_s(costs: RoundCosts) -> FloatArray:
+    """C + T_transfer, (…, G): the seconds until the target's device has the drafts."""
+    return costs.t_draft_total_s if costs.t_transfer_s is None else costs.t_draft_total_s + costs.t_transfer_s
 
 
 def _catch_up_probability(full: FloatArray, rows: IntArray) -> FloatArray:

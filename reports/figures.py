@@ -151,12 +151,15 @@ def draw_cost(axes: Axes, series: Series, styles: Mapping[str, SeriesStyle], uni
     below_s = np.zeros(len(bars))
     parts = {
         "draft": ("C(γ)", [bar.draft_s for bar in bars]),
+        "transfer": ("T_transfer", [bar.transfer_s for bar in bars]),
         "verify": ("T_verify", [bar.verify_s for bar in bars]),
         "rest": ("π·Δ₂", [bar.rest_s for bar in bars]),
         "overhead": ("ε", [max(0.0, bar.overhead_s or 0.0) for bar in bars]),
     }
     if all(bar.overhead_s is None for bar in bars):
         del parts["overhead"]
+    if not any(bar.transfer_s for bar in bars):
+        del parts["transfer"]
     for part, (words, lengths_s) in parts.items():
         drawn = axes.bar(
             [bar.gamma for bar in bars],

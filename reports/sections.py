@@ -175,8 +175,10 @@ def cost_blocks(curves: Curves, samplings: Sequence[str]) -> list[Block]:
             )
             for point in points
         ]
+        is_crossed = any(bar.transfer_s > 0 for point in points for bar in cost_bars(_series(members, point)))
         legend = [
             LegendEntry(words="C(γ), drafts", kind="patch", role="bar-draft"),
+            *[LegendEntry(words="T_transfer(γ), between devices", kind="patch", role="bar-transfer")] * is_crossed,
             LegendEntry(words="T_verify(γ)", kind="patch", role="bar-verify"),
             LegendEntry(words="π·Δ₂, catching up", kind="patch", role="bar-rest"),
         ]

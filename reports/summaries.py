@@ -146,6 +146,8 @@ class CostBar:
     gamma: int
     draft_s: float
     verify_s: float
+    transfer_s: float
+    """0 where both models are on one device."""
     rest_s: float
     """What is left of T_round: catching up."""
     overhead_s: float | None
@@ -154,7 +156,7 @@ class CostBar:
     @property
     def total_s(self) -> float:
         """The whole round."""
-        return self.draft_s + self.verify_s + self.rest_s + max(0.0, self.overhead_s or 0.0)
+        return self.draft_s + self.transfer_s + self.verify_s + self.rest_s + max(0.0, self.overhead_s or 0.0)
 
 
 def cost_bars(series: Mapping[str, Curve]) -> list[CostBar]:
@@ -163,13 +165,14 @@ def cost_bars(series: Mapping[str, Curve]) -> list[CostBar]:
     for row in (row for curve in series.values() for row in curve):
         if row.t_draft_total_s is None or row.round_verify_s is None:
             continue
-        round_s = row.t_round_s or 0.0
-        left_s = round_s - row.t_draft_total_s - row.round_verify_s - max(0.0, row.t_overhead_s or 0.0)
+        round_s, transfer_s = row.t_round_s or 0.0, row.t_transfer_s or 0.0
+        left_s = round_s - row.t_draft_total_s - transfer_s - row.round_verify_s - max(0.0, row.t_overhead_s or 0.0)
         before = [bars[row.gamma]] if row.gamma in bars else []
         overheads_s = [value for value in (row.t_overhead_s, *(bar.overhead_s for bar in before)) if value is not None]
         bars[row.gamma] = CostBar(
             gamma=row.gamma,
             draft_s=row.t_draft_total_s,
+            transfer_s=transfer_s,
             verify_s=row.round_verify_s,
             rest_s=max(0.0 if left_s < _ROUNDING * round_s else left_s, *(bar.rest_s for bar in before), 0.0),
             overhead_s=max(overheads_s, default=None),

@@ -47,6 +47,7 @@ _TIME_COLUMNS = {
     "t_decode_s": "T_decode",
     "t_draft_total_s": "C(γ)",
     "t_draft_catch_up_s": "Δ₂",
+    "t_transfer_s": "T_transfer",
     "t_verify_s": "T_verify",
     "t_overhead_s": "ε",
     "t_round_s": "T_round",
@@ -55,6 +56,7 @@ _ARMS = {
     "decode": "T_decode",
     "draft": "C(γ_max), draft chain",
     "draft_catch_up": "first draft step, two tokens",
+    "transfer": "T_transfer(γ_max), drafts to the target's device",
     "verify": "T_verify({})",
     "round": "T_round({}), whole",
     "prefill_target": "prefill, target",
@@ -142,23 +144,23 @@ def _answer_cells(entry: Mapping[str, Any], answers: Recommendations) -> list[st
 
 def side_table(answers: Recommendations) -> Table | None:
     """The alternatives for one target at each point, the fastest first; None where nothing has any."""
-    contests = side_by_side(answers)
-    if not contests:
+    rankings = side_by_side(answers)
+    if not rankings:
         return None
-    is_one = len({one.target for one in contests}) == 1
+    is_one = len({one.target for one in rankings}) == 1
     groups = []
-    for contest in contests:
-        heading = f"sampling {contest.sampling} · {point_words(contest.point)}"
+    for ranking in rankings:
+        heading = f"sampling {ranking.sampling} · {point_words(ranking.point)}"
         rows = []
-        for one in contest.alternatives:
+        for one in ranking.alternatives:
             entry, speedup = one.entry, one.entry["speedup"]
             cells = [one.name, one.draft, entry["mode"], one.standing, str(entry["recommended_gamma"] or UNKNOWN)]
             cells += [with_interval(*speedup.values()), number(entry["tokens_per_round"]), f"{one.tokens_per_s:.0f}"]
             rows.append(Row(cells=cells, chosen=one.standing == "best"))
-        groups.append(RowGroup(heading=heading if is_one else f"target {contest.target} · {heading}", rows=rows))
+        groups.append(RowGroup(heading=heading if is_one else f"target {ranking.target} · {heading}", rows=rows))
     titles = ["pair", "draft", "mode", "of these", "γ", "speed-up S", "Ω, mean acceptance\u00a0length", "tokens/s"]
     return Table(
-        caption=f"Target {contests[0].target}" if is_one else "",
+        caption=f"Target {rankings[0].target}" if is_one else "",
         columns=titles,
         groups=groups,
         words=frozenset({0, 1, 2, 3}),
@@ -181,7 +183,11 @@ def prediction_table(curves: Curves, chosen: Chosen, losing: Collection[tuple[Se
         ("Ω", lambda row: number(row.tokens_per_round)),
         ("interval", lambda row: interval(row.tokens_per_round_low, row.tokens_per_round_high)),
         ("A_γ", lambda row: number(row.full_acceptance)),
-        *(_time_column(unit, rows, name, title) for name, title in _TIME_COLUMNS.items()),
+        *(
+            _time_column(unit, rows, name, title)
+            for name, title in _TIME_COLUMNS.items()
+            if name != "t_transfer_s" or any(row.t_transfer_s is not None for row in rows)
+        ),
     ]
     notes: list[str] = []
     known = [row for row in rows if row.status == "ok"]

@@ -22,6 +22,7 @@ from specgauge.sweeps.estimate import (
 from specgauge.sweeps.model_sizes import ModelSize, PairSizes, has_gpu, model_folder, read_sizes, total
 from specgauge.sweeps.plan import Cell, chains, decoded_tokens, plan_cells, planned_pairs
 from specgauge.sweeps.run.progress import duration_text, size_text
+from specgauge.sweeps.run.rank_processes import check_ranks
 from specgauge.sweeps.served.describe import describe_served
 from specgauge.sweeps.text_table import count, span_text, text_table
 
@@ -48,6 +49,7 @@ def describe(config: Config) -> str:
         return describe_served(config)
     sizes = read_sizes(config)
     check_contexts(config, sizes)
+    check_ranks(config)
     notes: list[Note] = []
     read = read_prompts(config.workload, notes.append, seed=config.seed)
     prompts = len(read)

@@ -1,7 +1,7 @@
 """The pairs, modes and drafts of one target held against each other: which is best at a point, where that is clear.
 
-    for contest in side_by_side(answers):
-        for one in contest.alternatives:
+    for ranking in side_by_side(answers):
+        for one in ranking.alternatives:
             one.name, one.entry["speedup"], one.tokens_per_s, one.standing
 
 Held against each other are tokens a second of the whole batch, S · B / T_decode, since modes, types of weights and
@@ -48,7 +48,7 @@ class Alternative:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Contest:
+class Ranking:
     """The alternatives at one point under one sampling setting, the fastest first."""
 
     target: str
@@ -62,7 +62,7 @@ class Contest:
         return next((one for one in self.alternatives if one.standing == "best"), None)
 
 
-def side_by_side(answers: Recommendations) -> list[Contest]:
+def side_by_side(answers: Recommendations) -> list[Ranking]:
     """Every point at which two answers or more are about one target, under one sampling setting."""
     pairs, targets = answers.pairs, [target_identity(pair) for pair in answers.pairs.values()]
     target_of = {name: targets.index(target_identity(pair)) for name, pair in pairs.items()}
@@ -72,7 +72,7 @@ def side_by_side(answers: Recommendations) -> list[Contest]:
             point = Point(batch_size=entry["batch_size"], context=entry["context"])
             found.setdefault((target_of[entry["pair"]], entry["sampling"], point), []).append(entry)
     return [
-        Contest(
+        Ranking(
             target=str(targets[target]["model"]),
             sampling=sampling,
             point=point,

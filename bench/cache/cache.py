@@ -36,6 +36,10 @@ from specgauge.bench.cache.adapter import (
 )
 
 CAPACITY_STEP = 64
+Led = Callable[["RowCache", Tensor, int, Callable[[], Tensor]], Tensor]
+"""Runs a forward (cache, tokens, keep, what runs it) of which others are told before."""
+FOLLOWED: weakref.WeakKeyDictionary[PreTrainedModel, Led] = weakref.WeakKeyDictionary()
+"""Models that are split over processes, which all run their forwards (`specgauge.bench.ranks`)."""
 
 
 def capacity_bucket(tokens: int) -> int:
@@ -221,13 +225,18 @@ def forward(model: PreTrainedModel, cache: RowCache, tokens: Tensor, *, keep: in
 def prefill(model: PreTrainedModel, cache: RowCache, tokens: Tensor, *, keep: int = 0) -> Tensor:
     """As `forward`, eagerly whatever the mode: for prompts, whose lengths are too many to fix a shape for each."""
     mask = cache.begin(tokens.shape[1], tokens.device)
-    logits = run_model(
-        model,
-        tokens,
-        layers=cache.for_transformers,
-        mask=_masks(model, cache, mask),
-        positions=cache.positions,
-        keep=keep,
-    )
+
+    def run() -> Tensor:
+        return run_model(
+            model,
+            tokens,
+            layers=cache.for_transformers,
+            mask=_masks(model, cache, mask),
+            positions=cache.positions,
+            keep=keep,
+        )
+
+    led = FOLLOWED.get(model) if FOLLOWED else None
+    logits = run() if led is None else led(cache, tokens, keep, run)
     cache.advance(tokens.shape[1])
     return logits

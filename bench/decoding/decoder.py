@@ -2,6 +2,8 @@
 
     round:  draft γ tokens → verify them in one target forward → accept or replace → roll both caches back
 
+From a draft on another device, its tokens, and their distributions where the rule needs them, go to the target's in
+between, which is a phase of its own.
 Rows accept different counts; each keeps its own length.  What is emitted has exactly the target's distribution under
 the sampling chain (ratio rule: arXiv 2211.17192 and 2302.01318; match rule: the target's own draws), and a row draws
 the same numbers alone and in any batch: every uniform is a function of (seed, prompt, repetition, token index,
@@ -40,6 +42,7 @@ from specgauge.bench.decoding.records import (
 )
 from specgauge.bench.decoding.sampling import NO_TOKEN, Draws, History, next_tokens, widen
 from specgauge.bench.decoding.verification import RowOutcome, Verifier, verify_block
+from specgauge.bench.device import distinct_devices
 from specgauge.bench.models.pair import LoadedModel
 from specgauge.bench.timing.clock import Clock, clock_for
 from specgauge.model.exact import AcceptanceRule
@@ -55,6 +58,8 @@ class Batch:
     rows: list[Row]
     cache: RowCache
     draws: Draws
+    draft_draws: Draws
+    """Those of drafts, on the draft's device; `draws` itself where there is one device."""
     history: History | None
     reads_signals: bool
     """Whether the policy is asked after every draft."""
@@ -62,7 +67,7 @@ class Batch:
     """The mark where the next round starts."""
     records: list[RowRound] = field(default_factory=list)
     rounds: list[tuple[int, list[Any]]] = field(default_factory=list)
-    """(active rows, the round's five marks) of every finished round."""
+    """(active rows, the round's marks: five, or six where drafts go to another device) of every finished round."""
 
     @property
     def committed(self) -> list[list[int]]:
@@ -94,12 +99,14 @@ class Batch:
         clock.synchronize()
         times = []
         for active, stamps in self.rounds:
-            draft, verify, accept, rest = (clock.elapsed_s(a, b) for a, b in pairwise(stamps))
+            phases = [clock.elapsed_s(a, b) for a, b in pairwise(stamps)]
+            draft, *transfer, verify, accept, rest = phases
             times.append(
                 RoundTimes(
                     active_rows=active,
-                    t_round_s=draft + verify + accept + rest,
+                    t_round_s=sum(phases),
                     t_draft_s=draft,
+                    t_transfer_s=transfer[0] if transfer else None,
                     t_verify_s=verify,
                     t_accept_s=accept,
                     t_rest_s=rest,
@@ -138,8 +145,11 @@ class SpeculativeDecoder:
             ValueError: a rate outside [0, 1].
         """
         self.target, self.drafter, self.settings, self.seed = target, drafter, settings, seed
-        draft_devices = [drafter.draft.device] if isinstance(drafter, ModelDrafter) else []
-        self.clock = clock or clock_for(target.device, *draft_devices)
+        draft = drafter.draft if isinstance(drafter, ModelDrafter) else target
+        self.clock = clock or clock_for(*target.devices, *draft.devices)
+        is_apart = len(distinct_devices([target.device, draft.device])) > 1
+        self._draft_device = draft.device if is_apart else None
+        """Where the draft is, if that is not where the target is."""
         self.verifier = Verifier(
             settings,
             vocabulary=max(target.vocabulary_rows, drafter.vocabulary_rows),
@@ -203,12 +213,16 @@ class SpeculativeDecoder:
         history = None
         if self.settings.repetition_penalty != 1.0:
             history = History(len(rows), self.verifier.vocabulary, device)
-        purposes = self.verifier.purposes()
+        purposes, options = self.verifier.purposes(), {"seed": self.seed, "round_drafts": round_drafts}
+        draws = draft_draws = Draws(purposes, given, device=device, **options)
+        if self._draft_device is not None and "draft" in purposes:
+            draft_draws = Draws(["draft"], given, device=self._draft_device, **options)
         return Batch(
             given=given,
             rows=rows,
             cache=self.target.new_cache(batch_size=len(rows), tokens=given.longest + given.max_new_tokens),
-            draws=Draws(purposes, given, seed=self.seed, device=device, round_drafts=round_drafts),
+            draws=draws,
+            draft_draws=draft_draws,
             reads_signals=round_drafts is not None,
             history=history,
         )
@@ -232,16 +246,20 @@ class SpeculativeDecoder:
         limits = self._limits(batch, asked)
         positions = [row.emitted for row in rows]
         widest = max(gamma for gamma, _ in limits)
-        batch.draws.move(positions, widest + 1)
+        for draws in dict.fromkeys([batch.draws, batch.draft_draws]):
+            draws.move(positions, widest + 1)
         checks = EarlyStopChecks(choice, active) if batch.reads_signals else None
         if widest == 0:
             proposal = Proposal.of_none(len(rows), device)
         else:
-            uniforms = None if self.verifier.greedy else batch.draws.at("draft", widest)
+            uniforms = None if self.verifier.greedy else batch.draft_draws.at("draft", widest)
             proposal = self.drafter.propose(batch.committed, [gamma for gamma, _ in limits], uniforms, checks)
         if checks is not None and checks.stopped_at is not None:
             asked = checks.stopped_at
             limits = self._limits(batch, asked)
+        if self._draft_device is not None:
+            stamps.append(self.clock.mark())
+            proposal = proposal.on(device, distributions=self.verifier.needs_distributions)
         drafts = proposal.tokens.to(device)
         stamps.append(self.clock.mark())
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
@@ -75,6 +75,15 @@ class Proposal:
     """The entropy of the draft's own distribution, in the same shape."""
     match_lengths: list[int] | None = None
     """Tokens of each row's end that a lookup found earlier in the text, 0 for none; None for other drafters."""
+
+    def on(self, device: torch.device, *, distributions: bool) -> Proposal:
+        """The same on another device, whose distributions are left out where they are not asked for."""
+        return replace(
+            self,
+            tokens=self.tokens.to(device),
+            probs=None if self.probs is None or not distributions else self.probs.to(device),
+            faults=None if self.faults is None else self.faults.to(device),
+        )
 
     def signals(self) -> tuple[list[list[float]], list[list[float]]]:
         """(largest probabilities, entropies) by row; empty lists where none were kept."""

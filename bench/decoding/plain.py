@@ -151,7 +151,7 @@ def plain_steps(
         NonFiniteLogitsError: an active row has logits that are not numbers.
     """
     rows, prompts, max_new_tokens = new_rows(model, batch), batch.prompts, batch.max_new_tokens
-    clock = clock_for(model.device) if clock is None else clock
+    clock = clock_for(*model.devices) if clock is None else clock
     cache = model.new_cache(batch_size=len(rows), tokens=batch.longest + max_new_tokens)
     seen = None
     if settings.repetition_penalty != 1.0:

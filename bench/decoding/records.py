@@ -125,6 +125,8 @@ class RoundTimes:
     t_verify_s: float | None = None
     t_accept_s: float | None = None
     """Accept or replace, and the read-back that tells the host."""
+    t_transfer_s: float | None = None
+    """Drafts, and their distributions where the rule needs them, to the target's device; None on one device."""
     t_rest_s: float | None = None
     """Bookkeeping on the host and rolling back, until the next round starts."""
 

@@ -171,6 +171,11 @@ class Verifier:
             if not self.rates or not all(0.0 <= rate <= 1.0 for rate in self.rates):
                 raise ValueError(f"validate.acceptance: expected rates from 0 to 1, got {forced_rates}")
 
+    @property
+    def needs_distributions(self) -> bool:
+        """Whether the test reads what the drafts were drawn from."""
+        return self.rates is None and not self.greedy and self.acceptance_rule == "ratio"
+
     def purposes(self) -> list[str]:
         """What uniforms are drawn for."""
         if self.rates is not None:

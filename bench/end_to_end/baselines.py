@@ -33,10 +33,12 @@ from transformers.generation.stopping_criteria import StoppingCriteria, Stopping
 from transformers.generation.streamers import BaseStreamer
 
 from specgauge.bench.cache.adapter import ATTENTION_NAMES
+from specgauge.bench.cache.cache import FOLLOWED
 from specgauge.bench.decoding.plain import new_rows
 from specgauge.bench.decoding.records import PromptBatch, Text
 from specgauge.bench.models.load_errors import quiet_loading
 from specgauge.bench.models.pair import LoadedModel
+from specgauge.bench.ranks import GENERATE, current_ranks
 from specgauge.bench.timing.clock import Clock, clock_for
 from specgauge.model.sampling import SamplingSettings
 
@@ -192,6 +194,9 @@ def generate_with_transformers(
             stack.enter_context(as_transformers_has_it(draft.model, GenerationConfig(**assistant)))
         clock.synchronize()
         start = clock.mark()
+        if (ranks := current_ranks()) is not None and ranks.is_leader and model in FOLLOWED:
+            ranks.tell(GENERATE)
+            ranks.share({"batch": batch, "settings": settings, "seed": seed})
         found: Any = model.generate(ids, **options)  # type: ignore[operator]
         clock.synchronize()
         end = clock.mark()

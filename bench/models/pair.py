@@ -18,6 +18,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -44,9 +45,19 @@ from specgauge.bench.models.load_errors import (
     refuse_incomplete_weights,
     refused,
 )
+from specgauge.bench.models.placement import (
+    check_device_map,
+    choose_device,
+    device_map_of,
+    devices_of,
+    layout,
+    refuse_mode,
+    refuse_offloaded,
+)
 from specgauge.bench.models.rope import fix_rotary_factors
 from specgauge.bench.models.static_graphs import StaticForward
 from specgauge.bench.notes import Note
+from specgauge.bench.ranks import LOAD, Ranks, current_ranks, follow_model, in_step, shard_fault, sharding_options
 from specgauge.configs.fields import Mode
 from specgauge.configs.pairs import LayersDraft, ModelConfig, NgramConfig, NgramDraft, PairConfig
 from specgauge.configs.reading import expanded
@@ -70,6 +81,8 @@ class LoadedModel:
     eos_token_ids: tuple[int, ...]
     notes: tuple[Note, ...] = ()
     """What was met while it was loaded."""
+    ranks: int = 1
+    """Processes that hold a shard of it each."""
     mode: Mode = "eager"
     """How forwards on caches of `new_cache` run."""
     static: StaticForward | None = field(init=False, repr=False, compare=False)
@@ -97,6 +110,11 @@ class LoadedModel:
         """Give up buffers, and graphs on them, that wait for the next cache of their size."""
         if self.static is not None:
             self.static.release()
+
+    @property
+    def devices(self) -> tuple[torch.device, ...]:
+        """Every device that computes it, that of its inputs first."""
+        return devices_of(self.model, self.device)
 
     @cached_property
     def vocabulary_rows(self) -> int:
@@ -133,6 +151,11 @@ class LoadedPair:
         return self.draft is not None
 
     @property
+    def transfers(self) -> bool:
+        """Whether a draft model's tokens go to another device."""
+        return self.draft is not None and len(distinct_devices([self.target.device, self.draft.device])) > 1
+
+    @property
     def models(self) -> tuple[LoadedModel, ...]:
         """The target, and the draft where it is a model."""
         return (self.target,) if self.draft is None else (self.target, self.draft)
@@ -150,14 +173,14 @@ class LoadedPair:
 
     @property
     def placement(self) -> str:
-        """Types and devices of its models in words: `float32 on cpu`, or by model where they differ."""
-        found = [f"{str(model.model.dtype).removeprefix('torch.')} on {model.device}" for model in self.models]
+        """How its models lie, in words: `float32 on cpu`, or by model where they differ."""
+        found = [layout(model.model, model.device, model.ranks) for model in self.models]
         return found[0] if len(set(found)) == 1 else f"target {found[0]}, draft {found[-1]}"
 
     @property
     def devices(self) -> tuple[torch.device, ...]:
         """Where its models are, each device once, the target's first."""
-        return distinct_devices(model.device for model in self.models)
+        return distinct_devices(device for model in self.models for device in model.devices)
 
     @property
     def max_context(self) -> int | None:
@@ -207,25 +230,6 @@ def _source(spec: ModelConfig, role: str, name: str) -> str:
     return spec.model
 
 
-def choose_device(device: str, name: str) -> torch.device:
-    """The device a configuration's ``device`` names; ``auto`` is the first CUDA device, else the CPU.
-
-    Raises:
-        ValueError: a CUDA device that is not there.
-    """
-    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if device == "auto":
-        return torch.device("cuda" if count else "cpu")
-    chosen = torch.device(device)
-    if chosen.type == "cuda" and (chosen.index or 0) >= count:
-        seen = ", ".join(f"cuda:{index}" for index in range(count)) or "no CUDA device"
-        raise ValueError(
-            f"{name}: device '{device}' was asked for, but torch {torch.__version__} sees {seen}; "
-            f"use device: auto or {f'cuda:{count - 1}' if count else 'cpu'}"
-        )
-    return chosen
-
-
 def load_model(
     spec: ModelConfig, *, role: str, name: str, reach: int | None = None, cpu_dtype: str | None = None
 ) -> LoadedModel:
@@ -239,11 +243,30 @@ def load_model(
     Raises:
         ValueError: it is missing, corrupt, unsupported, or cannot roll back.
     """
+    ranks = None if spec.parallel is None else current_ranks()
+    if spec.parallel is not None and ranks is None:
+        raise ValueError(f"{name}: parallel: its ranks are started by `specgauge run` alone; leave parallel out here")
     source = _source(spec, role, name)
+    if ranks is not None and ranks.is_leader:
+        ranks.tell(LOAD)
+        own = {"spec": spec, "role": role, "name": name, "reach": reach, "cpu_dtype": cpu_dtype}
+        ranks.share({**own, "threads": torch.get_num_threads()})
+    with nullcontext() if ranks is None else in_step():
+        return _load(source, spec, name, reach, cpu_dtype, ranks)
+
+
+def _load(
+    source: str, spec: ModelConfig, name: str, reach: int | None, cpu_dtype: str | None, ranks: Ranks | None
+) -> LoadedModel:
+    """What `load_model` does where the model is there, on every rank of those that share it."""
     attention = ATTENTION_NAMES[spec.attention or "sdpa"]
-    device = None if spec.device_map is not None else choose_device(spec.device, name)
+    if spec.device_map is not None:
+        check_device_map(spec.device_map, name)
+    is_placed_whole = spec.device_map is None and ranks is None
+    device = choose_device(spec.device, name) if is_placed_whole else None
     with quiet_loading():
-        tokenizer, model = _read(source, spec, device, name)
+        tokenizer, model = _read(source, spec, device, name, ranks)
+        refuse_offloaded(device_map_of(model), name)
         refuse_cache_that_cannot_roll_back(model.config, name, model)
         switch = fix_rotary_factors(model, reach)
         model.eval()  # parameters stay as loaded: frozen ones make torch's bfloat16 linear 40 × slower on slices (CPU)
@@ -252,6 +275,8 @@ def load_model(
         if spec.dtype == "auto" and placed.type == "cpu" and cpu_dtype is not None and spec.quantization is None:
             kept_notes = list(take_fast_dtype(model, cpu_dtype, name))
         stray_window = take_over_attention(model, attention, placed, name)
+    if ranks is not None and ranks.is_leader:
+        follow_model(model, ranks)
     limit = context_limit(model.config.get_text_config().to_dict(), reach)
     ends, end_notes = end_tokens(model, tokenizer, name)
     return LoadedModel(
@@ -260,6 +285,7 @@ def load_model(
         tokenizer=tokenizer,
         device=placed,
         max_context=limit,
+        ranks=1 if ranks is None else ranks.count,
         eos_token_ids=ends,
         notes=(*_notes(model, name, stray=stray_window, switch=switch, limit=limit), *end_notes, *kept_notes),
     )
@@ -292,7 +318,7 @@ def _notes(
 
 
 def _read(
-    source: str, spec: ModelConfig, device: torch.device | None, name: str
+    source: str, spec: ModelConfig, device: torch.device | None, name: str, ranks: Ranks | None
 ) -> tuple[PreTrainedTokenizerBase, PreTrainedModel]:
     """Tokenizer and model of a directory or hub id, on ``device`` or spread as the spec's device map says."""
     given = {"revision": spec.revision, "gguf_file": spec.gguf_file}
@@ -302,6 +328,8 @@ def _read(
         config = AutoConfig.from_pretrained(source, **common)
     refuse_cache_that_cannot_roll_back(config, name)
     adapter = None if spec.gguf_file is not None else find_adapter_config_file(source, revision=spec.revision)
+    if ranks is not None and (fault := shard_fault(config, ranks.count)) is not None:
+        raise ValueError(f"{name}: parallel.tensor: {fault}")
     if adapter is not None and (fault := adapter_fault(Path(adapter).parent)) is not None:
         raise ValueError(f"{name}: {fault}")
     with refused(lambda error: f"{name}: {read_fault('tokenizer', spec, error)}"):
@@ -315,12 +343,14 @@ def _read(
         options["device_map"] = spec.device_map
     elif is_quantized:  # quantized weights cannot all be moved once they are loaded
         options["device_map"] = {"": str(device)}
+    if ranks is not None:
+        options |= sharding_options(ranks.count)
     with refused(lambda error: f"{name}: {read_fault('weights', spec, error)}"):
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             source, **common, **options, output_loading_info=True, ignore_mismatched_sizes=True
         )
         model, info = loaded
-        if "device_map" not in options:
+        if "device_map" not in options and ranks is None:
             model = model.to(device)
     refuse_incomplete_weights(info, model, spec, name)
     return tokenizer, model
@@ -438,27 +468,6 @@ def load_pair(
     return LoadedPair(name=pair.name, target=target, draft=draft)
 
 
-def refuse_mode(mode: Mode, device: torch.device, name: str, *, spread: bool = False) -> None:
-    """Refuse a mode on a model's device, or on one ``spread`` over several.
-
-    Raises:
-        ValueError: CUDA graphs without CUDA, or over several devices.
-    """
-    if mode != "cuda_graph":
-        return
-    if device.type != "cuda":
-        seen = "a CUDA device to use" if torch.cuda.is_available() else "no CUDA device"
-        raise ValueError(
-            f"{name}: mode cuda_graph: expected a CUDA device, got {device} (torch {torch.__version__} sees {seen}); "
-            "use mode: eager or compile"
-        )
-    if spread:
-        raise ValueError(
-            f"{name}: mode cuda_graph: expected one device, got a model spread over several by device_map; "
-            "use mode: eager, or put it on one device"
-        )
-
-
 def in_mode(loaded: LoadedModel, mode: Mode) -> LoadedModel:
     """The same model, its forwards in ``mode``; weights are shared.
 
@@ -467,8 +476,7 @@ def in_mode(loaded: LoadedModel, mode: Mode) -> LoadedModel:
     Raises:
         ValueError: as `refuse_mode`, and for a model that computes other logits over static shapes.
     """
-    devices = set(getattr(loaded.model, "hf_device_map", {}).values())
-    refuse_mode(mode, loaded.device, loaded.name, spread=len(devices) > 1)
+    refuse_mode(mode, loaded.device, loaded.name, spread=len(loaded.devices) > 1)
     if loaded.mode == mode:
         return loaded
     found = replace(loaded, mode=mode)

@@ -53,6 +53,7 @@ class AdaptiveCellTimer(CellTimer):
             gammas=tuple(self.gammas),
             batch_size=cell.batch_size,
             catches_up=self.catches_up,
+            transfers=self.pair.transfers,
             relative_ci=self.precision.relative_ci,
             interval_confidence=self.precision.confidence,
             min_blocks=self.precision.min_blocks,
@@ -66,7 +67,7 @@ class AdaptiveCellTimer(CellTimer):
     def summaries(self, cell: TimingCell, before: int | None = None) -> dict[str, dict[int, BlockSummary]]:
         """The blocks of a cell's rounds, all or those of the steps before one."""
         found: dict[str, dict[int, BlockSummary]] = {}
-        for arm in round_arms(self.gammas, catches_up=self.catches_up):
+        for arm in round_arms(self.gammas, catches_up=self.catches_up, transfers=self.pair.transfers):
             numbers = [number for number in self.taken(cell, arm) if before is None or number < before]
             found[arm] = {number: self._summary(cell, arm, number) for number in numbers}
         return found

@@ -7,10 +7,12 @@ real round, so that weights are as hot or as cold as they would be there:
     decode          after a target forward of 1 token      one mark: T_decode
     draft           after a target forward of 1 token      γ_max marks: C(1) … C(γ_max), no wait between steps
     draft_catch_up  after a target forward of 1 token      one mark: a first step fed two tokens
+    transfer        each after draft steps                 γ_max marks: 1, 2, … γ_max drafts to the target's device
     verify:γ        after a draft step                     one mark: T_verify(γ), up to γ+1 rows of probabilities
     prefill_*       after nothing                          one mark: the whole context, up to the drawn token
 
-Where lookups draft, nothing catches up (no such arm), and
+There is a transfer only where the draft is on another device; drafts take their distributions with them where the
+chain draws and the rule needs them.  Where lookups draft, nothing catches up (no such arm), and
 
     draft           each after a target forward of 1 token γ_max marks: a lookup of 1, of 2, … of γ_max drafts
     verify:γ        after a lookup                         as above
@@ -26,12 +28,13 @@ Shapes: B rows, L text tokens, V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from specgauge.bench.cache.cache import forward, prefill
-from specgauge.bench.decoding.drafters import IndexState, NgramDrafter
+from specgauge.bench.decoding.drafters import IndexState, NgramDrafter, Proposal
 from specgauge.bench.decoding.plain import feedable
 from specgauge.bench.decoding.sampling import (
     lowest_argmax,
@@ -168,8 +171,9 @@ class ArmRunner:
         max_context: int,
         gamma_max: int,
         seed: int,
+        sends_distributions: bool = True,
     ) -> None:
-        self.gamma_max = gamma_max
+        self.gamma_max, self.sends_distributions = gamma_max, sends_distributions
         text = timing_rows(prompts, batch_size, max_context + gamma_max + 1)
         generator = torch.Generator().manual_seed(seed)
         self.uniforms = torch.rand(gamma_max + 1, batch_size, dtype=torch.float64, generator=generator)
@@ -207,6 +211,8 @@ class ArmRunner:
         if arm == "draft_catch_up":
             assert self.lookups is None, "lookups have nothing to catch up with"
             return self._sample_catch_up(context, settings, clock)
+        if arm == "transfer":
+            return self._sample_transfers(context, settings, clock)
         gamma = Arm.parse(arm).gamma
         if gamma:
             return self._sample_verify(gamma, context, settings, clock)
@@ -266,6 +272,20 @@ class ArmRunner:
         both = side.own(before, 2)
         self.target.feed(starts, self.target.own(starts, 1))
         return timed_marks(clock, [lambda: side.draw(side.feed(before, both, keep=1), settings, 0, seen)])
+
+    def _sample_transfers(self, context: int, settings: SamplingSettings, clock: Clock) -> list[float]:
+        starts, side, device = self._ragged(context), self.draft, self.target.model.device
+        before, marks = [start - 1 for start in starts], []
+        for gamma in range(1, self.gamma_max + 1):
+            logits = side.feed(before, side.own(before, 1), keep=1)
+            drawn = None
+            if self.sends_distributions and settings.temperature != 0.0:
+                row = probabilities(logits[:, -1], settings, side.seen(before, settings))
+                drawn = torch.stack([row] * gamma, dim=1)
+            drafts = side.own(starts, gamma)
+            proposal = Proposal(tokens=drafts, drafted=[gamma] * len(starts), probs=drawn, faults=drafts < 0)
+            marks += timed_marks(clock, [partial(proposal.on, device, distributions=drawn is not None)])
+        return marks
 
     def _sample_verify(self, gamma: int, context: int, settings: SamplingSettings, clock: Clock) -> list[float]:
         starts, side = self._ragged(context), self.target

@@ -108,8 +108,8 @@ class StoppingRule:
         return True
 
     def _round_s(self, cell: TimingCell, arm: str) -> float | None:
-        """What an arm is compared with: its own median (None), but T_decode for lookups, microseconds of a round."""
-        if arm != "draft" or not self.drafts_by_lookup:
+        """What an arm is compared with: its own median (None), but T_decode for lookups and transfers, microseconds."""
+        if arm != "transfer" and (arm != "draft" or not self.drafts_by_lookup):
             return None
         return float(np.median(_samples(self.journal.blocks(cell.cell_id, "decode"))))
 

@@ -75,6 +75,8 @@ class CellTimer:
     clock: Clock
     seed: int
     progress: Callable[[str], None] | None = None
+    sends_distributions: bool = True
+    """Whether what a draft on another device drew from goes to the target with its drafts, as the ratio rule needs."""
     catches_up: bool = field(init=False)
     """Whether a model drafts; lookups have nothing to catch up with."""
     arms: Sequence[str] = field(init=False)
@@ -84,7 +86,7 @@ class CellTimer:
     def __post_init__(self) -> None:
         """Derive the arms and what ends a cell."""
         self.catches_up = self.pair.drafts_with_model
-        self.arms = arm_names(self.gammas, catches_up=self.catches_up)
+        self.arms = arm_names(self.gammas, catches_up=self.catches_up, transfers=self.pair.transfers)
         self.stopping = StoppingRule(
             arms=self.arms, precision=self.precision, journal=self.journal, drafts_by_lookup=not self.catches_up
         )
@@ -228,6 +230,7 @@ class CellTimer:
                         max_context=largest,
                         gamma_max=max(self.gammas),
                         seed=self.seed,
+                        sends_distributions=self.sends_distributions,
                     )
             except OSError:  # the journal or a file of the model: not this batch size's fault
                 raise

@@ -24,6 +24,7 @@ from typing import Any, Protocol, TypeVar
 import torch
 
 from specgauge.bench.device import distinct_devices
+from specgauge.bench.ranks import current_ranks
 
 
 class Clock(Protocol):
@@ -105,13 +106,40 @@ class JointClock(HostClock):
         return self._now()
 
 
+class RanksClock:
+    """A clock of rank 0 for a model that is split over ranks: it starts and ends when every rank has ended its work."""
+
+    def __init__(self, clock: Clock, wait: Callable[[], None]) -> None:
+        """Take this rank's own clock, and what waits for all others."""
+        self._clock, self._wait = clock, wait
+        self.marks_on_host = clock.marks_on_host
+
+    def synchronize(self) -> None:
+        """Wait for this rank's devices, then for the other ranks."""
+        self._clock.synchronize()
+        self._wait()
+
+    def mark(self) -> Any:
+        """A point in time of this rank, which waits for no other."""
+        return self._clock.mark()
+
+    def elapsed_s(self, start: Any, end: Any) -> float:
+        """Seconds between two marks of this rank."""
+        return self._clock.elapsed_s(start, end)
+
+
 def clock_for(*devices: torch.device) -> Clock:
-    """CUDA events for a CUDA device, the host's clock for all others, and a joint one for several devices."""
+    """CUDA events for a CUDA device, the host's clock for all others, and a joint one for several devices.
+
+    In a process that leads others, one that waits for all of them.
+    """
     clocks: list[Clock] = [
         CudaClock(device) if device.type == "cuda" else HostClock(device) for device in distinct_devices(devices)
     ]
     assert clocks, "no device"
-    return clocks[0] if len(clocks) == 1 else JointClock(clocks)
+    clock = clocks[0] if len(clocks) == 1 else JointClock(clocks)
+    ranks = current_ranks()
+    return clock if ranks is None or not ranks.is_leader else RanksClock(clock, ranks.wait)
 
 
 def timed_marks(clock: Clock, steps: Sequence[Callable[[], object]]) -> list[float]:

@@ -51,6 +51,7 @@ class SearchSettings:
     """The candidates, rising; plain decoding is one besides."""
     batch_size: int
     catches_up: bool = True
+    transfers: bool = False
     """Whether a model drafts, whose cache may lag."""
     relative_ci: float = 0.02
     """What S of the leader is to be known to, as far as timings go: half its interval over itself."""
@@ -75,7 +76,7 @@ class SearchSettings:
     @property
     def base_arms(self) -> tuple[str, ...]:
         """The arms that every round needs."""
-        return round_arms((), catches_up=self.catches_up)
+        return round_arms((), catches_up=self.catches_up, transfers=self.transfers)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -262,7 +263,7 @@ class CandidateBounds:
 def bound_candidates(
     settings: SearchSettings, question: SearchObjective, levels: ArmLevels, *, is_rising: bool
 ) -> CandidateBounds:
-    """Bound S of every candidate; `levels` has decode, draft and, where it catches up, draft_catch_up."""
+    """Bound S of every candidate; `levels` has the base arms."""
     gammas, estimate = np.asarray(settings.gammas), question.estimate
     arms = ["decode", *(verify_arm(gamma) for gamma in settings.gammas)]
     timed = np.array([arm in levels.index for arm in arms])
@@ -273,12 +274,14 @@ def bound_candidates(
     verified = np.where(timed[1:, None], widths @ _on_lines(measured, width), widths @ _from_below(measured, width))
     chain_s = levels.marks_s("draft")[gammas - 1]
     catch_up_s = levels.catch_up_s() if settings.catches_up else 0.0
+    transfer_s = levels.marks_s("transfer")[gammas - 1] if settings.transfers else None
     costs = RoundCosts(
         gammas=gammas,
         t_decode_s=np.array(times_s[0]),
         t_draft_total_s=chain_s,
         t_verify_s=verified @ times_s,
         t_draft_catch_up_s=np.array(catch_up_s) if catch_up_s > 0 else None,
+        t_transfer_s=transfer_s,
         provenance=np.where(timed[1:], int(Provenance.MEASURED), int(Provenance.EXTRAPOLATED)),
     )
     guessed = replace(costs, t_verify_s=widths @ _extended(measured, times_s, width))
@@ -290,6 +293,8 @@ def bound_candidates(
         follows = catch_up_probability(np.clip(estimate.full_acceptance, 0.0, 1.0), settings.batch_size)
         gradient[:, levels.index["draft_catch_up"]] = follows * levels.seconds("draft_catch_up")
         mark_gradient[:, 0] -= follows * levels.marks_s("draft")[0]
+    if transfer_s is not None:  # the shares of its marks are taken as known: they are a small part of a round
+        gradient[:, levels.index["transfer"]] = transfer_s
     gradient[:, levels.index["draft"]] = mark_gradient.sum(axis=1)
     round_s = round_times_s(costs, estimate, batch_size=settings.batch_size)[:, None]
     plain = np.eye(len(levels.arms))[[levels.index["decode"]]]

@@ -132,7 +132,8 @@ class _Search:
     @cached_property
     def levels(self) -> ArmLevels:
         """Of the arms of rounds that have a block."""
-        wanted = round_arms(self.settings.gammas, catches_up=self.settings.catches_up)
+        own = self.settings
+        wanted = round_arms(own.gammas, catches_up=own.catches_up, transfers=own.transfers)
         return fit_levels({arm: self.blocks[arm] for arm in wanted if self.blocks.get(arm)})
 
     @cached_property
@@ -270,6 +271,7 @@ def searched_costs(summaries: Summaries, gammas: Sequence[int], *, min_blocks: i
         t_draft_total_s=chain,
         t_verify_s=verify,
         t_draft_catch_up_s=np.array(levels.catch_up_s()) if "draft_catch_up" in timed else None,
+        t_transfer_s=levels.marks_s("transfer") if "transfer" in timed else None,
         provenance=np.full(chain.size, int(Provenance.MEASURED)),
     )
 
@@ -286,8 +288,11 @@ def expected_levels(
     inside = costs.provenance <= int(Provenance.INTERPOLATED)
     if not inside.any():
         return None
-    deepest = table.costs(point.batch_size, point.context, range(1, max(gammas) + 1)).t_draft_total_s.tolist()
+    chain = table.costs(point.batch_size, point.context, range(1, max(gammas) + 1))
+    deepest = chain.t_draft_total_s.tolist()
     arms = {"decode": [float(costs.t_decode_s)], "draft": deepest}
+    if chain.t_transfer_s is not None:
+        arms["transfer"] = chain.t_transfer_s.tolist()
     if catches_up:
         assert costs.t_draft_catch_up_s is not None, "a table gives 0 where no cell has it"
         arms["draft_catch_up"] = [deepest[0] + float(costs.t_draft_catch_up_s)]

@@ -23,7 +23,7 @@ from specgauge.model.acceptance.acceptance import Acceptance
 from specgauge.model.acceptance.lookups import draft_share_replicates, mean_verify_s
 from specgauge.model.acceptance.recorded import ChainCheck
 from specgauge.model.acceptance.renewal import RenewalResult
-from specgauge.model.arms import round_arm, round_arms, verify_arm
+from specgauge.model.arms import SEVERAL_MARKS, round_arm, round_arms, verify_arm
 from specgauge.model.checks import FloatArray, IntArray, finite_or_none
 from specgauge.model.costs import RoundCosts
 from specgauge.model.decision import SpeedupEstimate, costs_from_blocks, estimate_speedup
@@ -236,7 +236,8 @@ def cell_costs(config: Config, cell: CellTimings, gammas: tuple[int, ...], share
     if key not in shared and cell.is_apart:
         shared[key] = cell, _costs_apart(config, cell, gammas)
     if key not in shared:  # the cell is kept, so that no other arm takes the ids of its arms
-        blocks = {name: _blocks(cell, name) for name in round_arms(gammas, catches_up=cell.cell.catches_up)}
+        names = round_arms(gammas, catches_up=cell.cell.catches_up, transfers=cell.transfers)
+        blocks = {name: _blocks(cell, name) for name in names}
         draws = draw_blocks(
             max(len(arm) for arm in blocks.values()),
             config.precision.replicates,
@@ -282,6 +283,6 @@ def _costs_apart(config: Config, cell: CellTimings, gammas: tuple[int, ...]) -> 
 
 
 def _blocks(cell: CellTimings, name: str) -> list[FloatArray]:
-    """An arm's samples by block: (n, marks) for the chain, (n,) for arms of one mark."""
+    """An arm's samples by block: (n, marks) for the chain and transfers, (n,) for arms of one mark."""
     blocks = list(cell.arms[name].blocks.values())
-    return blocks if name == "draft" else [block[:, 0] for block in blocks]
+    return blocks if name in SEVERAL_MARKS else [block[:, 0] for block in blocks]

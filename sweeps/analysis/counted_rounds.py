@@ -58,7 +58,7 @@ class CountedBlock:
     t_decode_s: float
     """T_decode averaged over the contexts of the plain steps, from the measured costs."""
     t_costs_s: float
-    """C + π Δ₂ + T_verify averaged over the rounds, from the measured costs; then T_verify and Δ₂ alone."""
+    """C + π Δ₂ + T_transfer + T_verify averaged over the rounds, by the measured costs; then T_verify and Δ₂ alone."""
     t_verify_s: float
     t_draft_catch_up_s: float
     catch_up_share: float
@@ -216,16 +216,18 @@ class CostsAlong:
         return np.searchsorted(self.contexts, context)
 
     def of(self, decoded: BatchRounds) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """(R,) C + Δ₂ + T_verify of each round, T_verify in it, and Δ₂ there; one without drafts is a plain step."""
+        """(R,) costs of each round, T_verify in them, and Δ₂ there; one without drafts is a plain step."""
         costs, at = self.by_context, self.rows(decoded.context)
         column = np.clip(np.searchsorted(costs.gammas, decoded.drafted), 0, costs.gammas.size - 1)
         drafts = decoded.drafted > 0
         catch_up_s = np.zeros(at.size) if costs.t_draft_catch_up_s is None else costs.t_draft_catch_up_s[at]
+        transfer_s = costs.t_transfer_s
         verify_s = np.where(drafts, costs.t_verify_s[at, column], costs.t_decode_s[at])
         costs_s = round_time_s(
             t_draft_total_s=np.where(drafts, costs.t_draft_total_s[at, column], 0.0),
             t_verify_s=verify_s,
             t_draft_catch_up_s=catch_up_s,
+            t_transfer_s=0.0 if transfer_s is None else np.where(drafts, transfer_s[at, column], 0.0),
             full_acceptance=drafts & decoded.follows_full,
         )
         return costs_s, verify_s, catch_up_s

@@ -104,20 +104,30 @@ class CellTimings:
     def costs(self) -> RoundCosts:
         """Medians, of every γ up to the largest planned; NaN where an arm has no time."""
         gammas = np.arange(1, max(self.gammas) + 1)
-        marks_s, verify_s, whole_s = (np.full(gammas.size, np.nan) for _ in range(3))
-        chain_s = self._median_s("draft")[: gammas.size]
-        marks_s[: chain_s.size] = chain_s
+        verify_s, whole_s = (np.full(gammas.size, np.nan) for _ in range(2))
         for gamma in self.gammas:
             verify_s[gamma - 1] = self._median_s(verify_arm(gamma))[0]
             whole_s[gamma - 1] = self._median_s(round_arm(gamma))[0]
         return measured_costs(
             gammas,
             t_decode_s=self._median_s("decode")[0],
-            t_draft_marks_s=marks_s,
+            t_draft_marks_s=self._marks_s("draft", gammas.size),
             t_verify_s=verify_s,
             t_draft_two_tokens_s=self._median_s("draft_catch_up")[0] if self.cell.catches_up else None,
+            t_transfer_marks_s=self._marks_s("transfer", gammas.size) if self.transfers else None,
             t_round_s=whole_s if self.has_whole_rounds else None,
         )
+
+    @property
+    def transfers(self) -> bool:
+        """Whether drafts go to another device: then that was timed."""
+        return "transfer" in self.arms
+
+    def _marks_s(self, arm: str, count: int) -> FloatArray:
+        """(count,) the first medians of an arm; NaN where it has no more."""
+        found_s, known_s = np.full(count, np.nan), self._median_s(arm)[:count]
+        found_s[: known_s.size] = known_s
+        return found_s
 
     def _median_s(self, arm: str) -> FloatArray:
         found = self.arms.get(arm)
@@ -138,9 +148,12 @@ class CellTimings:
         return added_up(arm.disturbance for arm in own).waiting_spread(sum(len(arm.samples_s) for arm in own))
 
     def held_against_s(self, arm: str) -> float | None:
-        """What an arm's uncertainty is a share of: its own median (None), but T_decode for a lookup of microseconds."""
-        decode = self.arms["decode"]
-        if self.cell.catches_up or arm != "draft" or decode.status != "ok":
+        """What an arm's uncertainty is a share of: its own median (None), but T_decode for microseconds.
+
+        Those are lookups and transfers.
+        """
+        decode, is_lookup = self.arms["decode"], arm == "draft" and not self.cell.catches_up
+        if not (is_lookup or arm == "transfer") or decode.status != "ok":
             return None
         return float(np.median(decode.samples_s))
 
@@ -170,7 +183,8 @@ class CellTimings:
 
     def trouble(self, gamma: int) -> tuple[str, str]:
         """(status, reason) of a round of `gamma`: that of its worst arm; ("ok", "") when all are measured."""
-        names = round_arms([gamma], catches_up=self.cell.catches_up and not self.is_apart)
+        catches_up = self.cell.catches_up and not self.is_apart
+        names = round_arms([gamma], catches_up=catches_up, transfers=self.transfers)
         if self.is_whole(gamma):
             names = "decode", round_arm(gamma)
         needed = [self.arms[name] for name in names]
@@ -229,6 +243,7 @@ def collect_timings(
     for cell in cells:
         why_none = OUT_OF_TIME if cell.pair in late else missing
         names = ["decode"] if is_served else [*arm_names(gammas, catches_up=cell.catches_up)]
+        names += ["transfer"] * ((cell.id, "transfer") in latest)
         names += [arm for arm in map(round_arm, gammas) if is_served or (cell.id, arm) in latest]
         arms = {arm: _arm(arm, latest.get((cell.id, arm), {}), why_none) for arm in names}
         if refusals is not None and (why := refusals.get(cell.pair)) is not None:

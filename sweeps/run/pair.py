@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specgauge.configs.pairs import LayersDraft, ModelConfig
-from specgauge.model.arms import PREFILL_BLOCKS, is_prefill
+from specgauge.model.arms import PREFILL_BLOCKS, arm_names, is_prefill
 from specgauge.model.stats.medians import worst_half_width
 from specgauge.sweeps.analysis.predictions import recommended_gammas
 from specgauge.sweeps.analysis.timings import collect_timings
@@ -138,6 +138,10 @@ class PairRun:
             if self.session.part.acceptance:
                 self.recording.give_up(f"{status}: loading: {reason}")
             return None
+        self.session.arms = arm_names(
+            self.config.grid.gamma, catches_up=loaded[0].drafts_with_model, transfers=loaded[0].transfers
+        )
+        self.session.run.keep_placement(self.pair.name, loaded[0].placement)
         specs = [self.pair.target, self.pair.draft]
         is_chosen = any(isinstance(one, ModelConfig) and one.dtype == "auto" for one in specs)
         why = f", dtype: auto; {choice['why']}" if is_chosen and choice and "cpu" in loaded[0].placement else ""
@@ -230,6 +234,7 @@ class PairRun:
             "precision": self.config.precision,
             "journal": self.log,
             "seed": self.config.seed,
+            "sends_distributions": "ratio" in self.config.acceptance_rule and "same" in self.config.draft_sampling,
             "progress": lambda _arm: self.progress.advance(),
         }
         if not self.config.grid.is_searched:

@@ -29,6 +29,7 @@ from specgauge.sweeps.recommend import recommend
 from specgauge.sweeps.run.budget import Deadline
 from specgauge.sweeps.run.pair import environment_of, measure_pair
 from specgauge.sweeps.run.progress import progress_to
+from specgauge.sweeps.run.rank_processes import check_ranks
 from specgauge.sweeps.run.session import Session, warning_of
 from specgauge.sweeps.run.worker import measure_apart
 from specgauge.sweeps.store.derived import doubts
@@ -77,11 +78,12 @@ def run(
     sizes = {} if config.is_served else read_sizes(config)
     if not config.is_served:
         check_contexts(config, sizes)
+        check_ranks(config)
     notes: list[Note] = []
     prompts = read_prompts(config.workload, notes.append, seed=config.seed)
     before = Before.of(out)
     is_remote = config.executor.kind == "ray"
-    is_apart = apart and not is_remote
+    is_apart = (apart or any(pair.has_ranks for pair in config.pairs)) and not is_remote
     outcomes = _measure_apart(config, out, fresh, deadline, notes, first, meanwhile) if is_apart else None
     with progress_to(sys.stderr) as shown:
         if is_remote:

@@ -21,11 +21,12 @@ from typing import TYPE_CHECKING
 from specgauge.configs.loader import load_config
 from specgauge.exits import INTERRUPTED, debug_by_environment
 from specgauge.model.arms import arm_names
-from specgauge.sweeps.plan import Cell, plan_cells
+from specgauge.sweeps.plan import Cell, begun_config, begun_points, plan_cells
 from specgauge.sweeps.run.budget import Deadline
 from specgauge.sweeps.run.pair import environment_of, measure_pair
 from specgauge.sweeps.run.pair_process import PairProcess
 from specgauge.sweeps.run.progress import progress_to
+from specgauge.sweeps.run.rank_processes import RankDiedError, is_a_rank, work_on_ranks
 from specgauge.sweeps.run.session import WHOLE, Part, Session
 from specgauge.sweeps.store.checkpoint import Kind, Label, clear_checkpoint, read_checkpoint
 from specgauge.sweeps.store.files import StorageError
@@ -75,11 +76,12 @@ def measure_apart(
             )
             if code in (INTERRUPTED, -signal.SIGINT):
                 raise KeyboardInterrupt
-            if isinstance(sent, Exception):
+            is_rank = isinstance(sent, RankDiedError)
+            if isinstance(sent, Exception) and not is_rank:
                 raise sent
-            if sent is not None:
+            if isinstance(sent, PairOutcome):
                 return _with_reasons(replace(sent, failed=sent.failed or bool(skipped)), skipped)
-            mark, death = read_checkpoint(run) or {"stage": "starting"}, _death(code)
+            mark, death = read_checkpoint(run) or {"stage": "starting"}, str(sent) if is_rank else _death(code)
             kind, where = mark.get("kind"), f"{death}, while {mark['stage']}"
             label: Label | None = None if kind is None else (kind, mark["name"])
             say(f"pair {pair}: killed: {death if kind == 'timing' else where}")
@@ -121,6 +123,8 @@ def work(
     try:
         config = load_config(run / CONFIG)
         pair = next(pair for pair in config.pairs if pair.name == pair_name)
+        if pair.has_ranks and not is_a_rank() and not part.is_machine_alone:
+            return work_on_ranks(work, pair, (run, pair_name, skipped, seconds, part))
         with OpenRun(run, config, fresh=False) as opened:
             opened.check_environment(environment_of(run, config))
             if part.is_machine_alone:
@@ -170,7 +174,8 @@ def _death(code: int) -> str:
 def end_pair(opened: OpenRun, pair: str, reason: str, part: Part = WHOLE) -> PairOutcome:
     """The outcome of a part of a pair that is not tried again, every arm without a block recorded as killed."""
     killed, config, run = f"killed: {reason}", opened.config, opened.path
-    own = [cell for cell in plan_cells(config) if cell.pair == pair and (part.cells is None or cell.id in part.cells)]
+    begun = begun_config(config, begun_points(opened.journal.latest.values()))
+    own = [cell for cell in plan_cells(begun) if cell.pair == pair and (part.cells is None or cell.id in part.cells)]
     _record(opened, own, reason)
     missing = [one.name for one in config.sampling if not acceptance_path(run, pair, one.name).exists()]
     sizes = "" if part.cells is None else f" of batch size {', '.join(map(str, sorted({c.batch_size for c in own})))}"

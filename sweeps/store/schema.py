@@ -25,7 +25,7 @@ from pydantic_core import PydanticCustomError
 
 from specgauge.configs.canonical import short_hash
 from specgauge.configs.fields import LARGEST_BATCH_SIZE, LARGEST_CONTEXT, LARGEST_GAMMA
-from specgauge.model.arms import TIMED, Arm, arm_forms
+from specgauge.model.arms import SEVERAL_MARKS, TIMED, Arm, arm_forms
 from specgauge.model.checks import LARGEST_WHOLE, LONGEST_S, SHORTEST_S
 from specgauge.model.policies.policy import GammaPolicy
 from specgauge.model.policies.tuning import policy_of, policy_record
@@ -115,7 +115,7 @@ class DisturbanceRow:
 class JournalLine:
     """What one arm of one cell gave in one block: a line of cells.jsonl, which has a `checksum` of these fields too.
 
-    A sample is a list of cumulative marks in seconds: one mark for most arms, C(1), …, C(γ_max) for `draft`.
+    A sample is a list of marks in seconds: one for most arms, those of 1, … γ_max drafts for `draft` and `transfer`.
     """
 
     schema: Integer = SCHEMA
@@ -139,7 +139,7 @@ class JournalLine:
         """Refuse a cell that is not the hash of its axes, and several marks of an arm that has one."""
         if self.cell != short_hash(self.axes):
             raise expected(f"the cell {short_hash(self.axes)!r}, the hash of its axes")
-        if self.arm != "draft" and any(len(sample) > 1 for sample in self.samples_s):
+        if self.arm not in SEVERAL_MARKS and any(len(sample) > 1 for sample in self.samples_s):
             raise expected(f"one mark in every sample of {self.arm!r}")
 
     @property
@@ -270,6 +270,7 @@ class RoundRow(DecodedKey):
     emitted: Whole
     t_round_s: Number
     t_draft_s: Number | None
+    t_transfer_s: Number | None = None
     t_verify_s: Number | None
     t_accept_s: Number | None
     t_rest_s: Number | None
@@ -279,11 +280,9 @@ class RoundRow(DecodedKey):
 
 
 def _policy(value: Any) -> GammaPolicy:
-    if isinstance(value, GammaPolicy):
-        return value
-    if not isinstance(value, Mapping):
+    if not isinstance(value, GammaPolicy | Mapping):
         raise expected("a mapping of a policy's kind and fields")
-    return policy_of(value)
+    return policy_of(value) if isinstance(value, Mapping) else value
 
 
 @dataclass(frozen=True, kw_only=True, config=EXACT)
@@ -344,6 +343,7 @@ class PredictionRow(CellRow):
     t_decode_s: Number | None
     t_draft_total_s: Number | None
     t_draft_catch_up_s: Number | None
+    t_transfer_s: Number | None = None
     t_verify_s: Number | None
     """T_verify(γ), of γ drafts."""
     t_verify_mean_s: Number | None

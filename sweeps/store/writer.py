@@ -76,6 +76,25 @@ class OpenRun(AbstractContextManager["OpenRun"]):
             if before != now[name]:
                 raise ValueError(f"{self.path}: measured with {name} {before!r}, here it is {now[name]!r}; {_ANEW}")
 
+    def keep_placement(self, pair: str, placement: str) -> None:
+        """Record how the models of a pair lie, or refuse to go on where they lay otherwise.
+
+        Raises:
+            ValueError: the run has results of the pair with its models elsewhere.
+            StorageError: the disk is full.
+        """
+        path = self.path / ENVIRONMENT
+        environment = read_environment(path) if path.exists() else {}
+        models = environment.get("models") or {}
+        before = models.get(pair)
+        if before == placement:
+            return
+        if before is not None and any(line.axes["pair"] == pair for line in self.journal.latest.values()):
+            raise ValueError(
+                f"{self.path}: measured with the models of pair {pair!r} {before}, here {placement}; {_ANEW}"
+            )
+        write_mapping(path, {**environment, "models": {**models, pair: placement}})
+
     def close(self) -> None:
         """Let go of the directory."""
         self.journal.close()

@@ -32,6 +32,7 @@ pytestmark = [
     "settings",
     [
         ["pairs[0].target.device=cuda", "pairs[0].draft={model: embedded, device: cuda}"],
+        ["pairs[0].target.device=cuda", "pairs[0].draft={model: embedded, device: cpu}"],
         ["pairs[0].target.device=cuda", "pairs[0].draft=ngram"],
         ["pairs[0].target.device=cuda", "pairs[0].draft={layers: 4}"],
         ["mode=cuda_graph", "grid.context=[64,128]"],
@@ -45,6 +46,8 @@ def test_a_whole_run_on_cuda(tmp_path: Path, settings: list[str]) -> None:
     assert {line.status for line in lines} == {"ok"}
     assert finished.environment["device"] == torch.cuda.get_device_name(0)
     assert (finished.predictions()["speedup"] > 0).all()
+    crosses = any("device: cpu" in one for one in settings)
+    assert (finished.predictions()["t_transfer_s"].notna()).all() == crosses
     assert ("mode=cuda_graph" in settings) == (sum(line.notes.get("graphs_built", 0) for line in lines) > 0)
 
 

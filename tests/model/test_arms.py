@@ -10,8 +10,9 @@ def test_the_arms_of_a_cell() -> None:
         "decode", "draft", "draft_catch_up", "verify:1", "verify:3", "prefill_target", "prefill_draft",
     )  # fmt: skip
     assert set(arm_names([1, 3])) - set(arm_names([1, 3], catches_up=False)) == {"draft_catch_up"}
+    assert set(arm_names([1, 3], transfers=True)) - set(arm_names([1, 3])) == {"transfer"}
     assert round_arms([2]) == tuple(arm for arm in arm_names([2]) if not is_prefill(arm))
-    assert set(DRAFT_ARMS) < set(arm_names([2]))
+    assert set(DRAFT_ARMS) < set(arm_names([2], transfers=True))
     assert verify_gammas(arm_names([10, 9])) == (9, 10)
 
 

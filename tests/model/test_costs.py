@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import ArrayLike
 
+from specgauge.model.checks import FloatArray
 from specgauge.model.costs import CostTable, DraftKind, RoundCosts, cost_table, measured_costs
 from specgauge.model.settings import Point, Provenance
 from tests.model.made import made_costs
@@ -35,6 +36,12 @@ def cell(batch: int, context: int, **changes: ArrayLike) -> tuple[Point, RoundCo
 
 def table(*cells: tuple[Point, RoundCosts]) -> CostTable:
     return cost_table("p, eager", dict(cells))
+
+
+def known_times(found: FloatArray | None) -> list[float]:
+    assert found is not None
+    values: list[float] = found.tolist()
+    return values
 
 
 FULL = table(*(cell(b, s) for b in (1, 4, 16) for s in (64, 256, 1024)))
@@ -112,6 +119,17 @@ def test_a_catch_up_that_no_cell_has_takes_no_time() -> None:
     assert table(cell(1, 64, t_draft_catch_up_s=0.5)).costs(1, 64, [1]).t_draft_catch_up_s == 0.5
 
 
+def test_transfers_between_devices_are_looked_up_and_weigh_what_they_are_known_by() -> None:
+    """Linear in the batch size, measured at γ = 1 and 3."""
+    cells = [cell(batch, 64, t_transfer_s=[batch / 8, np.nan, batch / 2]) for batch in (1, 4)]
+    found = table(*cells).costs([1, 2], 64, [1, 2, 3])
+    assert found.t_transfer_s is not None
+    np.testing.assert_allclose(found.t_transfer_s, [[0.125, 0.3125, 0.5], [0.25, 0.625, 1.0]])
+    assert found.provenance.tolist() == [[HERE, GUESS, HERE], [BETWEEN, GUESS, BETWEEN]]
+    assert known_times(found.row(1).only([3]).t_transfer_s) == [1.0]
+    assert FULL.costs(1, 64, [1]).t_transfer_s is None
+
+
 def test_some_gammas_of_costs() -> None:
     found = FULL.costs([1, 4], 64, [1, 2, 3]).only([3, 1])
     assert found.gammas.tolist() == [3, 1]
@@ -180,7 +198,9 @@ def test_noise_in_medians_is_put_right_in_one_place() -> None:
         t_draft_marks_s=np.array([[2.0, 1.5, 1.75, 4.0], [2.0, 3.0, 4.0, 5.0]]),
         t_verify_s=np.array([[12.0, 13.0], [12.0, np.nan]]),
         t_draft_two_tokens_s=np.array([1.75, 2.25]),
+        t_transfer_marks_s=np.array([[0.5, 0.25, 0.375, 1.0], [0.25, 0.5, 0.75, 1.0]]),
     )
+    assert known_times(found.t_transfer_s) == [[0.5, 0.5], [0.25, 0.75]]
     assert found.t_draft_total_s.tolist() == [[2.0, 2.0], [2.0, 4.0]]
     np.testing.assert_array_equal(found.t_draft_catch_up_s, [0.0, 0.25])
     np.testing.assert_array_equal(found.t_verify_s, [[12.0, 13.0], [12.0, np.nan]])

@@ -60,6 +60,7 @@ def test_round_time_adds_each_part_once() -> None:
         t_overhead_s=0.25,
     )
     assert t_round.tolist() == [13.25, 13.75]
+    assert float(round_time_s(t_draft_total_s=4.0, t_verify_s=8.0, t_transfer_s=0.5)) == 12.5
     assert float(round_time_s(t_draft_total_s=4.0, t_verify_s=8.0)) == 12.0
 
 
@@ -88,6 +89,8 @@ def test_costs_of_many_cells_are_joined_with_one_acceptance() -> None:
     acceptance = made_acceptance([1.5, 1.75], [0.5, 0.25])
     one = round_times_s(COSTS, acceptance)
     assert one.tolist() == [[10.0, 11.75], [4.5, 6.5]]
+    crossing = replace(COSTS, t_transfer_s=np.array([[0.25, 0.5], [0.5, 1.0]]))
+    assert round_times_s(crossing, acceptance).tolist() == [[10.25, 12.25], [5.0, 7.5]]
     assert round_times_s(COSTS, acceptance, batch_size=[1, 2]).tolist() == [[10.0, 11.75], [5.0, 6.875]]
     assert speedups(COSTS, acceptance).tolist() == [[1.2, 1.75 * 8 / 11.75], [1.5 * 4 / 4.5, 1.75 * 4 / 6.5]]
     assert np.isnan(speedups(COSTS, replace(acceptance, tokens_per_round=np.array([np.nan, 1.0])))[:, 0]).all()
@@ -98,6 +101,8 @@ def test_costs_of_many_cells_are_joined_with_one_acceptance() -> None:
 
 def test_rounds_of_any_number_of_drafts_start_with_the_plain_step_of_the_loop() -> None:
     assert round_times_by_drafts_s(COSTS).tolist() == [[8.5, 9.5, 11.5], [4.0, 4.0, 6.0]]
+    crossing = replace(COSTS, t_transfer_s=np.array([0.25, 0.5]))
+    assert round_times_by_drafts_s(crossing).tolist() == [[8.5, 9.75, 12.0], [4.0, 4.0, 6.5]]
     assert round_times_by_drafts_s(replace(COSTS, t_overhead_s=None))[0].tolist() == [8.0, 9.0, 11.0]
 
 

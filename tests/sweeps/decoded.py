@@ -66,6 +66,7 @@ class Batch:
                     "gamma_asked": gamma, "gamma": in_force, "gamma_limit": "asked" if in_force == gamma else "tokens",
                     "drafted": in_force, "accepted": accepted, "emitted": emitted, "t_round_s": t_round_s, **times,
                     "top_probs": [0.5] * looks, "entropies_nats": [1.0] * looks, "match_length": None,
+                    "t_transfer_s": None,
                 }
                 for row, prompt in enumerate(self.prompts)
             ]  # fmt: skip

@@ -22,7 +22,7 @@ from specgauge.sweeps.store.rundir import Run, acceptance_path
 from specgauge.sweeps.store.writer import OpenRun
 
 T = TypeVar("T")
-T_DECODE_S, T_DRAFT_S, CATCH_UP_S, T_VERIFY_S = 1.0, 0.125, 0.0625, 1.25
+T_DECODE_S, T_DRAFT_S, CATCH_UP_S, T_VERIFY_S, T_TRANSFER_S = 1.0, 0.125, 0.0625, 1.25, 0.03125
 ENVIRONMENT: dict[str, Any] = {
     "device": "cpu",
     "cpu": "Some CPU",
@@ -101,6 +101,8 @@ def marks(arm: str, gamma_max: int) -> list[float]:
     """The constant times of an arm, exact in binary."""
     if arm == "draft":
         return [T_DRAFT_S * step for step in range(1, gamma_max + 1)]
+    if arm == "transfer":
+        return [T_TRANSFER_S * step for step in range(1, gamma_max + 1)]
     if arm == "draft_catch_up":
         return [T_DRAFT_S + CATCH_UP_S]
     return [T_VERIFY_S if arm.startswith("verify") else T_DECODE_S]
@@ -128,12 +130,13 @@ def write_run(
     broken: Mapping[tuple[int, int, str], tuple[str, str]] | None = None,
     only: set[tuple[int, int]] | None = None,
     blocks: int = 3,
+    transfers: bool = False,
 ) -> Run:
     """A run whose arms take their constant times, times `scale`, with a record of each kind of trouble in `broken`."""
     gammas = config.grid.gamma
     with begin(path, config) as run:
         for cell in plan_cells(config):
-            for arm in arm_names(gammas, catches_up=cell.catches_up):
+            for arm in arm_names(gammas, catches_up=cell.catches_up, transfers=transfers):
                 trouble = (broken or {}).get((cell.batch_size, cell.context, arm))
                 if trouble is not None:
                     run.journal.append(

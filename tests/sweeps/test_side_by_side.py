@@ -8,7 +8,7 @@ from specgauge.configs.canonical import strict_loads
 from specgauge.sweeps.analysis.answers import Recommendations
 from specgauge.sweeps.answer_table import answer_text
 from specgauge.sweeps.recommend import recommendations_json
-from specgauge.sweeps.side_by_side import Contest, side_by_side
+from specgauge.sweeps.side_by_side import Ranking, side_by_side
 from tests.sweeps import made
 
 PAIRS = {
@@ -42,13 +42,13 @@ def answers(*entries: dict[str, Any]) -> Recommendations:
     return Recommendations(entries=entries, confidence=0.9, warnings=(), pairs=PAIRS)
 
 
-def contest(*entries: dict[str, Any]) -> Contest:
+def ranking(*entries: dict[str, Any]) -> Ranking:
     (found,) = side_by_side(answers(*entries))
     return found
 
 
 def standings(*entries: dict[str, Any]) -> list[tuple[str, str]]:
-    return [(one.name, one.standing) for one in contest(*entries).alternatives]
+    return [(one.name, one.standing) for one in ranking(*entries).alternatives]
 
 
 SMALL = entry("small", 1.6, 1.5, 1.7)
@@ -86,7 +86,7 @@ SMALL = entry("small", 1.6, 1.5, 1.7)
 )
 def test_the_best_is_told_where_it_is_clear(others: list[dict[str, Any]], expected: list[tuple[str, str]]) -> None:
     assert standings(SMALL, *others) == expected
-    best = contest(SMALL, *others).best
+    best = ranking(SMALL, *others).best
     assert (None if best is None else (best.name, "best")) == next((one for one in expected if one[1] == "best"), None)
 
 
@@ -97,7 +97,7 @@ def test_where_nothing_pays_nothing_is_best() -> None:
 
 def test_rates_are_those_of_one_plain_step() -> None:
     """Median of .02 and .021 s for a batch of 2: 97.56 tokens a second plain."""
-    first, second = contest(SMALL, entry("lookup", 1.3, 1.2, 1.4, t_decode_s=0.021)).alternatives
+    first, second = ranking(SMALL, entry("lookup", 1.3, 1.2, 1.4, t_decode_s=0.021)).alternatives
     assert (first.tokens_per_s, first.low, first.high) == pytest.approx((1.6 / 0.01025, 1.5 / 0.01025, 1.7 / 0.01025))
     assert second.tokens_per_s == pytest.approx(1.3 / 0.01025)
     assert (first.draft, second.draft) == ("embedded", "lookups of 3 down to 1 tokens")
@@ -106,7 +106,7 @@ def test_rates_are_those_of_one_plain_step() -> None:
 @pytest.mark.parametrize("pair", ["early", "far", "threaded"])
 def test_what_runs_elsewhere_or_otherwise_has_a_plain_step_of_its_own(pair: str) -> None:
     """Another type of weights, device or number of threads: 100 tokens a second plain of one, 50 of the other."""
-    first, second = contest(SMALL, entry(pair, 1.3, 1.2, 1.4, t_decode_s=0.04)).alternatives
+    first, second = ranking(SMALL, entry(pair, 1.3, 1.2, 1.4, t_decode_s=0.04)).alternatives
     assert (first.tokens_per_s, second.tokens_per_s) == pytest.approx((160, 65))
 
 

@@ -22,10 +22,10 @@ from specgauge.bench.models import pair as models
 from specgauge.bench.models.pair import (
     LoadedPair,
     check_vocabularies,
-    choose_device,
     load_model,
     load_pair,
 )
+from specgauge.bench.models.placement import choose_device
 from specgauge.configs.pairs import LayersDraft, ModelConfig, NgramConfig, NgramDraft, PairConfig
 from tests.bench.decoded import Make
 from tests.bench.models.conftest import NAME, change_json, load, refusal

@@ -23,9 +23,9 @@ from specgauge.bench.models.pair import (
     first_layers,
     in_mode,
     pair_in_mode,
-    refuse_mode,
     refuse_mode_of,
 )
+from specgauge.bench.models.placement import refuse_mode
 from specgauge.bench.models.static_graphs import (
     CompileInsideError,
     StaticBuffers,

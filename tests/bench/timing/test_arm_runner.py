@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from specgauge.bench.cache.cache import forward, new_cache
-from specgauge.bench.decoding.drafters import NgramDrafter, NgramIndex
+from specgauge.bench.decoding.drafters import NgramDrafter, NgramIndex, Proposal
 from specgauge.bench.decoding.sampling import lowest_argmax, next_tokens, probabilities, seen_tokens
 from specgauge.bench.models.pair import LoadedModel, LoadedPair
 from specgauge.bench.timing import arm_runner as arms
@@ -26,6 +26,7 @@ from tests.bench.decoded import GREEDY, Make
 
 SAMPLED = SamplingSettings(temperature=0.9, top_k=8)
 PENALISED = SamplingSettings(temperature=0.0, repetition_penalty=100.0)
+CPU = torch.device("cpu")
 PROMPTS = [[1, 2, 3, 4, 5], [6, 7], [8, 9, 10, 1, 3, 5, 7], [2]]
 GAMMA_MAX = 4
 LARGEST = 20
@@ -161,6 +162,24 @@ def test_the_forwards_of_an_arm(
     for starts, tokens in [*fed[:2], fed[-1]]:
         own = [row[start : start + tokens.shape[1]] for row, start in zip(opened.target.text, starts, strict=True)]
         assert torch.equal(tokens, torch.stack(own))
+
+
+@pytest.mark.parametrize("settings", [GREEDY, SAMPLED, PENALISED], ids=["greedy", "sampled", "penalised"])
+@pytest.mark.parametrize("sends_distributions", [True, False])
+def test_a_transfer_follows_a_draft_step_and_takes_what_the_rule_reads(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, settings: SamplingSettings, sends_distributions: bool
+) -> None:
+    opened, sent = bench(), []
+    opened.sends_distributions = sends_distributions
+    monkeypatch.setattr(Proposal, "on", lambda one, device, *, distributions: sent.append((one, device, distributions)))
+    log = Log(opened, monkeypatch)
+    assert opened.sample("transfer", 7, settings, log) == [1.0] * GAMMA_MAX
+    assert log.lines == [("draft", 1, 6), "wait", "mark", "mark", "wait"] * GAMMA_MAX
+    has_probs = sends_distributions and settings is SAMPLED
+    assert [(device, distributions) for _, device, distributions in sent] == [(CPU, has_probs)] * GAMMA_MAX
+    rows, shapes = len(opened.draft.text), [None if one.probs is None else tuple(one.probs.shape) for one, *_ in sent]
+    assert [tuple(one.tokens.shape) for one, *_ in sent] == [(rows, gamma) for gamma in range(1, GAMMA_MAX + 1)]
+    assert shapes == [(rows, gamma, 11) if has_probs else None for gamma in range(1, GAMMA_MAX + 1)]
 
 
 @pytest.mark.parametrize("who", ["target", "draft"])

@@ -7,6 +7,7 @@ import os
 import signal
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock, call
@@ -312,6 +313,17 @@ def test_a_real_tiny_pair_is_measured_whole(tiny_model: Make, memory_journal: An
                 assert len(marks) == (3 if arm == "draft" else 1)
                 assert drafting or marks == sorted(marks), "lookups are timed each alone"
                 assert marks[0] > 0
+
+
+def test_drafts_on_another_device_have_an_arm_of_their_own(tiny_model: Make, memory_journal: Any) -> None:
+    """`cpu:1` holds tensors apart from those of `cpu`."""
+    draft = replace(tiny_model(seed=1), device=torch.device("cpu", 1))
+    measured(tiny_pair(tiny_model, draft=draft), [cell(2, 8)], memory_journal, [1, 3])
+    assert {line.arm for line in memory_journal.lines} == set(arm_names([1, 3], transfers=True))
+    assert {line.status for line in memory_journal.lines} == {"ok"}
+    blocks = memory_journal.blocks(cell(2, 8).cell_id, "transfer")
+    assert [(number, len(block.samples_s[0])) for number, block in blocks.items()] == [(0, 3), (1, 3)]
+    assert all(mark > 0 for block in blocks.values() for sample in block.samples_s for mark in sample)
 
 
 def test_lookups_are_known_well_enough_when_the_round_is(memory_journal: Any) -> None:

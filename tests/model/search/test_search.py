@@ -22,7 +22,7 @@ from tests.model.made import asked, made_costs, question
 BASE = ("decode", "draft", "draft_catch_up")
 CLIFF = (1.0, 1.0, 1.0, 1.0, 1.6, 1.6, 1.6, 1.6)
 """A tile of five tokens: S is 1.64, 2.03, 2.27, 2.40, 1.757, 1.796, 1.809, 1.804 at alpha .8; the best γ is 4."""
-T_DRAFT_S = 0.1
+T_DRAFT_S, T_TRANSFER_S = 0.1, 0.025
 
 
 @dataclass(kw_only=True)
@@ -48,6 +48,8 @@ class Cell:
             return [T_DRAFT_S * gamma for gamma in self.gammas]
         if arm == "draft_catch_up":
             return [T_DRAFT_S]
+        if arm == "transfer":
+            return [T_TRANSFER_S * gamma for gamma in self.gammas]
         return [1.0 if arm == "decode" else self.t_verify_s[(Arm.parse(arm).gamma or 0) - 1]]
 
     def settings(self, **changes: Any) -> SearchSettings:
@@ -254,6 +256,24 @@ def test_lookups_have_nothing_to_catch_up_with_and_may_verify_fewer() -> None:
     assert "draft_catch_up" not in cell.blocks
     assert end.verdicts[0].gamma == 2
     assert end.verdicts[0].speedup == pytest.approx(2.0 / (0.2 + 1.5))
+
+
+def test_what_crosses_devices_is_timed_and_counts_towards_a_round() -> None:
+    """S(4) = Ω / (4 · 0.1 + 4 · 0.025 + 1)."""
+    cell = Cell(t_verify_s=CLIFF)
+    end = cell.search([question(0.8, 8)], cell.settings(transfers=True))
+    assert (end.verdicts[0].gamma, len(cell.blocks["transfer"])) == (4, len(cell.blocks["draft"]))
+    assert end.verdicts[0].speedup == pytest.approx((1 - 0.8**5) / 0.2 / 1.5)
+    found = searched_costs(cell.blocks, cell.gammas, min_blocks=3)
+    assert found is not None
+    assert found.t_transfer_s == pytest.approx([T_TRANSFER_S * gamma for gamma in cell.gammas])
+    levels = expected_levels(
+        {Point(batch_size=1, context=context): found for context in (64, 256)},
+        Point(batch_size=1, context=128),
+        cell.gammas,
+    )
+    assert levels is not None
+    assert levels.marks_s("transfer") == pytest.approx(found.t_transfer_s)
 
 
 def test_a_cell_that_keeps_to_what_is_expected_is_only_checked() -> None:

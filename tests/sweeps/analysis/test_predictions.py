@@ -63,6 +63,23 @@ def test_outcomes_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert read.call_count == 1
 
 
+def test_what_crosses_devices_is_a_part_of_its_own(tmp_path: Path) -> None:
+    """1/32 s a draft; T_round has it, ε and C(γ) do not."""
+    texts = {"greedy": acceptance_frame(10, 16)}
+    run = write_run(tmp_path / "run", made.config(), texts, transfers=True)
+    rows = rows_of(run)
+    assert {gamma: row["t_transfer_s"] for gamma, row in rows.items()} == {1: 1 / 32, 2: 2 / 32, 3: 3 / 32}
+    assert {gamma: row["t_round_s"] for gamma, row in rows.items()} == {
+        gamma: exact(seconds + gamma / 32) for gamma, seconds in T_ROUND_S.items()
+    }
+    assert {row["t_draft_total_s"] for row in rows.values()} == {1 / 8, 2 / 8, 3 / 8}
+    broken = {(1, 64, "transfer"): ("failed", "RuntimeError: peer access")}
+    without = rows_of(write_run(tmp_path / "broken", made.config(), texts, transfers=True, broken=broken))
+    assert {(row["status"], row["reason"], row["speedup"]) for row in without.values()} == {
+        ("failed", "RuntimeError: peer access", None)
+    }
+
+
 def test_constant_times_and_acceptance_give_s_by_hand(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", made.config(), {"greedy": acceptance_frame(10, 16)})
     found = predict(run)
@@ -77,6 +94,7 @@ def test_constant_times_and_acceptance_give_s_by_hand(tmp_path: Path) -> None:
             "speedup_low": exact(S[gamma]), "speedup_high": exact(S[gamma]), "p_best": float(gamma == 2),
             "is_best": gamma == 2, "is_recommended": gamma == 2, "cost_provenance": "measured",
             "acceptance_provenance": "measured", "label": OPTIMISTIC, "status": "ok", "reason": "",
+            "t_transfer_s": None,
         }
         for gamma in (1, 2, 3)
     )  # fmt: skip
