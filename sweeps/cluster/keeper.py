@@ -24,7 +24,7 @@ from specgauge.sweeps.plan import plan_cells, planned_pairs
 from specgauge.sweeps.run.budget import Deadline
 from specgauge.sweeps.run.session import Part
 from specgauge.sweeps.run.worker import end_pair
-from specgauge.sweeps.store.environment import DEVICES, environment_on, machine_of
+from specgauge.sweeps.store.environment import DEVICES, MODELS, environment_on, machine_of
 from specgauge.sweeps.store.outcomes import ALL_MISSING, PairOutcome, together
 from specgauge.sweeps.store.rows import read_mapping, write_mapping
 from specgauge.sweeps.store.rundir import CONFIG, ENVIRONMENT
@@ -177,15 +177,21 @@ class Keeper:
             own.unlink()
         kept = read_mapping(path) if path.exists() else {}
         known = environment_on(kept, device)
-        if not known:
-            environment.pop("schema", None)
-            if device is not None:
-                devices = {**kept.get(DEVICES, {}), device: environment}
-                environment = {**kept, DEVICES: dict(sorted(devices.items()))}
-            write_mapping(path, environment)
-            return
-        now = machine_of(environment)
-        for name, before in machine_of(known).items():
+        if known:
+            self._check_machine(path, machine_of(known), machine_of(environment), machine)
+            models = {**(environment.get(MODELS) or {}), **(known.get(MODELS) or {})}  # how they lie, by pair
+            if models == (known.get(MODELS) or {}):
+                return
+            environment = {**known, MODELS: models}
+        environment.pop("schema", None)
+        if device is not None:
+            devices = {**kept.get(DEVICES, {}), device: environment}
+            environment = {**kept, DEVICES: dict(sorted(devices.items()))}
+        write_mapping(path, environment)
+
+    @staticmethod
+    def _check_machine(path: Path, known: Mapping[str, Any], now: Mapping[str, Any], machine: str) -> None:
+        for name, before in known.items():
             if before != now[name]:
                 raise ValueError(
                     f"{path.parent}: measured with {name} {before!r}, on {machine} it is {now[name]!r}; let nodes of "

@@ -195,6 +195,9 @@ def test_the_environment_is_the_first_ones_and_says_who_measured_what(path: Path
     keeper.take(LARGE, "a", block(tmp_path))
     keeper.take(LARGE, "a", block(tmp_path, arm="draft"))
     keeper.take(SMALL, "b", {ENVIRONMENT: BYTES, **block(tmp_path, SMALL)})
+    placed = made.ENVIRONMENT | {"models": {"p": "float32 on cpu"}}
+    keeper.take(SMALL, "b", {ENVIRONMENT: json.dumps(placed).encode()})
+    assert Run.open(path).environment["models"] == {"p": "float32 on cpu"}
     machines = {"a": ["p, batch size 4"], "b": ["p, batch size 1"]}
     assert Run.open(path).environment["machines"] == machines
     other = json.dumps(made.ENVIRONMENT | {"threads": 64}).encode()
