@@ -169,7 +169,7 @@ def zero_words(rows: Iterable[Mapping[str, Any]]) -> str | None:
     """
     own = [row for row in rows if row["policy"] == AT_ZERO and row["speedup_measured"] is not None]
     several = len({row["context"] for row in own}) > 1
-    found = []
+    found: list[str] = []
     for row in own:
         ends = [1 / end for name in _ENDS if (end := row[f"speedup_measured_{name}"])]
         where = f"batch size {row['batch_size']}" + (f", context {row['context']}" if several else "")

@@ -17,10 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from specgauge.configs.errors import short
 from specgauge.sweeps.store.environment import MODELS, machine_of
 from specgauge.sweeps.store.files import StorageError, write_text_atomically
 from specgauge.sweeps.store.journal import Journal, lock_for_writing, read_journal
-from specgauge.sweeps.store.rows import read_mapping, short, write_mapping
+from specgauge.sweeps.store.rows import read_mapping, write_mapping
 from specgauge.sweeps.store.rundir import ACCEPTANCE, CELLS, CONFIG, ENVIRONMENT, MEASURED, read_environment
 
 if TYPE_CHECKING:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -128,7 +129,8 @@ def config_of(one: PairConfig, **changes: Any) -> Config:
 def test_a_dead_rank_is_a_dead_worker(folders: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from tests.sweeps import made
 
-    config, said = config_of(pair(folders, {"tensor": 2})), []
+    said: list[str] = []
+    config = config_of(pair(folders, {"tensor": 2}))
     made.begin(tmp_path / "run", config).close()
     monkeypatch.setattr(worker, "PairProcess", Died)
     outcome = worker.measure_apart(tmp_path / "run", config, "p", say=said.append, part=WHOLE)
@@ -154,12 +156,10 @@ def test_heads_are_shared_out_evenly_or_refused_before(folders: dict[str, str], 
 
 
 def test_fewer_devices_than_ranks_are_refused() -> None:
-    with pytest.raises(
-        ValueError, match=r"^m: parallel.tensor: expected at most 2, .*, got 4; .*cpu$"
-    ):
+    with pytest.raises(ValueError, match=r"^m: parallel.tensor: expected at most 2, .*, got 4; .*cpu$"):
         refuse_few_devices("m", 4, lambda: 2)
     for devices in (0, 4, 8):
-        refuse_few_devices("m", 4, lambda devices=devices: devices)
+        refuse_few_devices("m", 4, partial(int, devices))
 
 
 def test_an_architecture_without_a_plan_and_a_model_outside_its_ranks(folders: dict[str, str]) -> None:
