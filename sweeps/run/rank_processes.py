@@ -87,7 +87,7 @@ def work_on_ranks(work: Work, pair: PairConfig, task: tuple[Any, ...]) -> PairOu
         found: dict[int, PairOutcome | Exception] = elastic_launch(launch, rank)(work, task)
     except ChildFailedError as error:
         number, failure = error.get_first_failure()
-        return RankDiedError(_death(number, count, failure))
+        return RankDiedError(death(number, count, failure))
     except SignalException as error:
         raise KeyboardInterrupt from error
     return found[0]
@@ -124,8 +124,8 @@ def refuse_few_devices(name: str, count: int, devices: Callable[[], int] | None 
         )
 
 
-def _death(number: int, count: int, failure: Any) -> str:
-    """How a rank ended."""
+def death(number: int, count: int, failure: Any) -> str:
+    """How a rank ended, in one line; `failure` has an exit code and what the rank said."""
     if failure.exitcode < 0:
         often = ", as the system does when memory runs out" if failure.exitcode == -signal.SIGKILL else ""
         return f"rank {number} of {count} got {signal.Signals(-failure.exitcode).name}{often}"

@@ -5,9 +5,8 @@ Every launch imports torch in two processes, so there are few of them and each d
 
 from __future__ import annotations
 
-import os
-import signal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,6 +18,7 @@ from specgauge.sweeps.run import worker
 from specgauge.sweeps.run.rank_processes import (
     RankDiedError,
     check_ranks,
+    death,
     refuse_few_devices,
     work_on_ranks,
 )
@@ -69,11 +69,6 @@ def write(config: PairConfig) -> Any:
     return texts_of(config)
 
 
-def die_as_rank_0(config: PairConfig) -> Any:
-    os.kill(os.getpid(), signal.SIGKILL)
-    return config
-
-
 def fail_as_rank_1(config: PairConfig) -> Any:
     """A forward before any model: the follower fails, rank 0 waits for it until the launcher ends both."""
     from specgauge.bench.ranks import FORWARD, current_ranks
@@ -95,18 +90,26 @@ def test_two_ranks_write_what_the_whole_model_writes(folders: dict[str, str]) ->
     assert (whole["ranks"], whole["clock"], whole["marks"]) == (1, "HostClock", 3)
 
 
+def test_a_rank_that_fails_ends_the_others(folders: dict[str, str]) -> None:
+    split = pair(folders, {"tensor": 2})
+    found = work_on_ranks(fail_as_rank_1, split, (split,))
+    assert isinstance(found, RankDiedError)
+    assert str(found) == "rank 1 of 2: AssertionError"
+
+
 @pytest.mark.parametrize(
-    ("work", "told"),
+    ("exitcode", "message", "told"),
     [
-        (die_as_rank_0, "rank 0 of 2 got SIGKILL, as the system does when memory runs out"),
-        (fail_as_rank_1, "rank 1 of 2: AssertionError: "),
+        (-9, "Signal 9 (SIGKILL) received", "got SIGKILL, as the system does when memory runs out"),
+        (-11, "Signal 11 (SIGSEGV) received", "got SIGSEGV"),
+        (1, "RuntimeError: rank 1 of 2: OutOfMemoryError: full\nTraceback", ": OutOfMemoryError: full"),
+        (1, "ImportError: no torch", ": ImportError: no torch"),
+        (3, "", ": ended with code 3"),
     ],
 )
-def test_a_rank_that_dies_ends_the_others(folders: dict[str, str], work: Any, told: str) -> None:
-    split = pair(folders, {"tensor": 2})
-    found = work_on_ranks(work, split, (split,))
-    assert isinstance(found, RankDiedError)
-    assert str(found) == told
+def test_how_a_rank_died_in_one_line(exitcode: int, message: str, told: str) -> None:
+    line = death(1, 2, SimpleNamespace(exitcode=exitcode, message=message))
+    assert line == f"rank 1 of 2{told if told.startswith(':') else f' {told}'}"
 
 
 class Died:
@@ -154,9 +157,7 @@ def test_heads_are_shared_out_evenly_or_refused_before(folders: dict[str, str], 
 
 
 def test_fewer_devices_than_ranks_are_refused() -> None:
-    with pytest.raises(
-        ValueError, match=r"^m: parallel.tensor: expected at most 2, .*, got 4; .*cpu$"
-    ):
+    with pytest.raises(ValueError, match=r"^m: parallel.tensor: expected at most 2, .*, got 4; .*cpu$"):
         refuse_few_devices("m", 4, lambda: 2)
     for devices in (0, 4, 8):
         refuse_few_devices("m", 4, lambda devices=devices: devices)
