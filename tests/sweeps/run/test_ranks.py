@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from specgauge.bench.launching import death, refuse_few_devices
 from specgauge.configs.pairs import ModelConfig, PairConfig
 from specgauge.configs.schema import Config
 from specgauge.model.sampling import SamplingSettings
@@ -18,8 +19,6 @@ from specgauge.sweeps.run import worker
 from specgauge.sweeps.run.rank_processes import (
     RankDiedError,
     check_ranks,
-    death,
-    refuse_few_devices,
     work_on_ranks,
 )
 from specgauge.sweeps.run.session import WHOLE
@@ -103,11 +102,12 @@ def test_a_rank_that_fails_ends_the_others(folders: dict[str, str]) -> None:
         (-9, "Signal 9 (SIGKILL) received", "got SIGKILL, as the system does when memory runs out"),
         (-11, "Signal 11 (SIGSEGV) received", "got SIGSEGV"),
         (1, "RuntimeError: rank 1 of 2: OutOfMemoryError: full\nTraceback", ": OutOfMemoryError: full"),
+        (1, {"message": "RuntimeError: rank 1 of 2: ValueError: bad", "extraInfo": {}}, ": ValueError: bad"),
         (1, "ImportError: no torch", ": ImportError: no torch"),
         (3, "", ": ended with code 3"),
     ],
 )
-def test_how_a_rank_died_in_one_line(exitcode: int, message: str, told: str) -> None:
+def test_how_a_rank_died_in_one_line(exitcode: int, message: Any, told: str) -> None:
     line = death(1, 2, SimpleNamespace(exitcode=exitcode, message=message))
     assert line == f"rank 1 of 2{told if told.startswith(':') else f' {told}'}"
 
@@ -158,9 +158,9 @@ def test_heads_are_shared_out_evenly_or_refused_before(folders: dict[str, str], 
 
 def test_fewer_devices_than_ranks_are_refused() -> None:
     with pytest.raises(ValueError, match=r"^m: parallel.tensor: expected at most 2, .*, got 4; .*cpu$"):
-        refuse_few_devices("m", 4, lambda: 2)
+        refuse_few_devices("m", 4, 2)
     for devices in (0, 4, 8):
-        refuse_few_devices("m", 4, lambda devices=devices: devices)
+        refuse_few_devices("m", 4, devices)
 
 
 def test_an_architecture_without_a_plan_and_a_model_outside_its_ranks(folders: dict[str, str]) -> None:
