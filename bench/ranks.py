@@ -145,7 +145,7 @@ def in_step() -> Iterator[None]:
 def sharding_options(count: int) -> dict[str, Any]:
     """What `from_pretrained` takes to split a model by its own plan over ``count`` ranks."""
     try:
-        from transformers.distributed import DistributedConfig
+        from transformers.distributed.configuration_utils import DistributedConfig
 
         return {"distributed_config": DistributedConfig(tp_size=count)}
     except (ImportError, TypeError):  # releases before it had sizes
