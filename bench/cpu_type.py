@@ -12,8 +12,9 @@ from __future__ import annotations
 import math
 import os
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from specgauge.bench.processor import cpu_flags
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -35,17 +36,6 @@ _CAPPED = {
     "ONEDNN_MAX_CPU_ISA": {"SSE41", "AVX", "AVX2", "AVX2_VNNI", "AVX512_CORE", "AVX512_CORE_VNNI"},
 }
 """Variables that keep torch and oneDNN from instructions which the CPU has, and values that leave none for bfloat16."""
-
-
-def cpu_flags() -> frozenset[str]:
-    """What instructions the CPU has, as Linux names them; empty where the system does not tell."""
-    try:
-        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return frozenset()
-    fields = (line.partition(":") for line in text.splitlines())
-    lists = (words for name, _, words in fields if name.strip() in ("flags", "Features"))
-    return frozenset(next(lists, "").split())
 
 
 def bfloat16_instructions() -> str | None:
@@ -89,14 +79,15 @@ def _forwards_s(dtypes: Sequence[str]) -> dict[str, list[float]]:
             rounds: list[dict[str, list[float]]] = []
             ends_s = time.perf_counter() + _SECONDS
             while len(rounds) < _FEWEST or (len(rounds) < _MOST and time.perf_counter() < ends_s):
-                rounds.append({name: [_forward_s(layers[name], tokens) for tokens in TOKENS] for name in dtypes})
+                rounds.append({name: [forward_s(layers[name], tokens) for tokens in TOKENS] for name in dtypes})
     finally:
         torch.set_num_threads(threads)
     return {name: [min(times) for times in zip(*(one[name] for one in rounds), strict=True)] for name in dtypes}
 
 
-def _forward_s(layers: Sequence[torch.Tensor], tokens: int) -> float:
-    hidden = layers[0].new_ones(tokens, _WIDTH)
+def forward_s(layers: Sequence[torch.Tensor], tokens: int) -> float:
+    """Seconds of one forward of that many tokens through square layers, each (width, width), by the clock."""
+    hidden = layers[0].new_ones(tokens, layers[0].shape[0])
     started_s = time.perf_counter()
     for layer in layers:
         hidden = (hidden @ layer.T).relu()

@@ -9,8 +9,7 @@ import importlib.metadata
 import os
 import platform
 import subprocess
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -18,6 +17,8 @@ from typing import Any
 
 import torch
 
+from specgauge.bench.cpu_type import forward_s
+from specgauge.bench.processor import cpu_name
 from specgauge.bench.timing.gpu_state import gpu_handle, reading
 
 THREADS_SECONDS = 1.0
@@ -36,16 +37,10 @@ def _reading(read: Callable[[], Any]) -> Any:
     return value.decode(errors="replace") if isinstance(value, bytes) else value
 
 
-def _first_line(path: str, start: str = "") -> str | None:
-    """The first line of a file that begins with ``start``; None where there is none."""
+def _first_line(path: str) -> str | None:
+    """The first line of a file that is not blank; None where there is none."""
     text = _reading(lambda: Path(path).read_text(encoding="utf-8", errors="replace")) or ""
-    return next((line.strip() for line in text.splitlines() if line.startswith(start)), None) or None
-
-
-def cpu_name() -> str | None:
-    """The processor's model name as the kernel or Python reports it; None where neither does."""
-    line = _first_line("/proc/cpuinfo", "model name") or ""
-    return line.partition(":")[2].strip() or platform.processor() or None
+    return next(filter(None, map(str.strip, text.splitlines())), None)
 
 
 def _memory_bytes() -> int | None:
@@ -205,17 +200,10 @@ def time_threads(seconds: float = THREADS_SECONDS) -> dict[int, float]:
     took_s, forwards = dict.fromkeys(numbers, 0.0), dict.fromkeys(numbers, 0)
     for number in (*numbers, *reversed(numbers)):
         with threads_in_use(number), torch.inference_mode():
-            _forward_s(weights)  # starts the threads
+            forward_s(weights, 1)  # starts the threads
             spent_s = 0.0
             while spent_s < seconds / (2 * len(numbers)) or not spent_s:
-                spent_s += _forward_s(weights)
+                spent_s += forward_s(weights, 1)
                 forwards[number] += 1
         took_s[number] += spent_s
     return {number: took_s[number] / forwards[number] for number in numbers}
-
-
-def _forward_s(weights: Sequence[torch.Tensor]) -> float:
-    hidden, started_s = torch.ones(1, _WIDTH), time.perf_counter()
-    for layer in weights:
-        hidden = torch.relu(hidden @ layer)
-    return time.perf_counter() - started_s

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from specgauge.bench.environment import cpu_name
+from specgauge.bench.processor import cpu_name
 from specgauge.bench.timing.clock import Clock, clock_for, timed_marks
 from specgauge.configs.hardware import Count, HardwareEntry, Peaks, Quantity
 

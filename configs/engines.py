@@ -34,7 +34,9 @@ FORCES = ("vllm", "llama_cpp")
 """Kinds of engine that accept drafts at a rate they are given; vLLM on a CPU refuses that at the first request."""
 EXPORTED = "exported"
 """The arm of what a run exports for its engine."""
-_NO_NAMES = ("plain", EXPORTED)
+AT_ZERO = "schedule_0"
+"""The arm of γ = 0 on a server that takes every γ in turn: what a schedule costs where it says 0."""
+_NO_NAMES = ("plain", EXPORTED, AT_ZERO)
 """What names of arms must not begin with: it means something else."""
 LONGEST = {
     "vllm": "num_speculative_tokens",

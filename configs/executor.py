@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from specgauge.configs.errors import refused
-from specgauge.configs.fields import ByteCount, Positive, Section, Text, expects, null_means
+from specgauge.configs.fields import ByteCount, Positive, Section, Text, expects, null_means, one_of
 
 ADDRESSES = "auto, local or HOST:PORT"
 _HOST_AND_PORT = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
@@ -47,5 +47,9 @@ class ExecutorConfig(Section):
     """CPUs of a task; null is 1 where a task has a GPU, else all that the smallest node has."""
     memory: Annotated[ByteCount | None, null_means("as the estimate says")] = None
     """Host memory of a task, such as 40GiB; null is what `specgauge check` estimates where it measures on CPUs."""
-    accelerator_type: Annotated[Text | None, null_means("any")] = None
-    """The GPU that a task needs, by Ray's name for it, such as H100; nodes of one kind alone measure a run."""
+    accelerator_type: Annotated[Annotated[Text, one_of("accelerator_type")] | None, null_means("any")] = None
+    """The GPU that a task needs, by Ray's name for it, such as H100. Several make a variant of every pair each,
+    which nodes of that kind measure."""
+    pack_weights: bool = False
+    """Whether weights that are here travel to the nodes, in a package of Ray's runtime environment (512 MiB in all);
+    otherwise each node finds them itself."""

@@ -141,7 +141,9 @@ def in_order(words: Any) -> AfterValidator:
 
 UNIQUE = AfterValidator(lambda values: tuple(dict.fromkeys(values)))
 
-VARYING: dict[str, Any] = {"dtype": Dtype, "attention": Attention, "mode": Mode, "threads": Threads}
+VARYING: dict[str, Any] = {
+    "dtype": Dtype, "attention": Attention, "mode": Mode, "threads": Threads, "accelerator_type": Text,
+}  # fmt: skip
 """Fields of which a list makes a variant of a pair for each value, with the type of one."""
 _SEVERAL: dict[str, TypeAdapter[list[Any]]] = {
     field: TypeAdapter(_some(kind), config=_STRICT) for field, kind in VARYING.items()
@@ -215,12 +217,12 @@ class GammaRange(Range[Gamma]):
     """A range of gammas; both ends belong to it where the step reaches them."""
 
 
-class SearchedGammaRange(Section):
-    """Gammas from 1 on that need not all be measured."""
+class SearchedRange(Section, Generic[T]):
+    """Values from 1 on that need not all be measured."""
 
     model_config = ConfigDict(json_schema_extra={"x-expected": "{max: 16, search: adaptive}"})
 
-    max: Gamma
+    max: T
     """The largest value."""
     search: Annotated[Literal["adaptive"], expects("adaptive (a list or a range has every value measured)")]
     """How the best value is found."""
@@ -228,6 +230,14 @@ class SearchedGammaRange(Section):
     def values(self) -> tuple[int, ...]:
         """Every value."""
         return tuple(range(1, self.max + 1))
+
+
+class SearchedBatchSizeRange(SearchedRange[Annotated[int, Field(ge=1, le=MOST_VALUES)]]):
+    """Batch sizes from 1 on that need not all be measured."""
+
+
+class SearchedGammaRange(SearchedRange[Gamma]):
+    """Gammas from 1 on that need not all be measured."""
 
 
 _RANGE_TEXT = re.compile(r"(-?[0-9]{1,18}):(-?[0-9]{1,18})(?::(-?[0-9]{1,18}))?", re.ASCII)
@@ -243,7 +253,7 @@ def _meant(sections: Sequence[type[Any]], written: object) -> type[Any]:
     return sections[most_like(keys, written)]
 
 
-def axis(item: Any, ranges: type[Range[Any]], *others: type[SearchedGammaRange]) -> BeforeValidator:
+def axis(item: Any, ranges: type[Range[Any]], *others: type[SearchedRange[Any]]) -> BeforeValidator:
     """The values of an axis for one, a list, a range as text or as a mapping, or a mapping of ``others``."""
     sections = (ranges, *others)
 
@@ -264,11 +274,14 @@ _ASCENDING = AfterValidator(lambda values: tuple(sorted(set(values))))
 BatchSizes = Annotated[tuple[BatchSize, ...], MinLen(1), axis(BatchSize, BatchSizeRange), _ASCENDING]
 Contexts = Annotated[tuple[Context, ...], MinLen(1), axis(Context, ContextRange), _ASCENDING]
 Gammas = Annotated[tuple[Gamma, ...], MinLen(1), axis(Gamma, GammaRange), _ASCENDING]
+SearchedBatchSizes = Annotated[
+    tuple[BatchSize, ...], MinLen(1), axis(BatchSize, BatchSizeRange, SearchedBatchSizeRange), _ASCENDING
+]
 SearchedGammas = Annotated[tuple[Gamma, ...], MinLen(1), axis(Gamma, GammaRange, SearchedGammaRange), _ASCENDING]
 
 
 def is_search(written: object) -> bool:
-    """Whether gamma is written as a search, however misspelt."""
+    """Whether gammas or batch sizes are written as a search, however misspelt."""
     return _meant((GammaRange, SearchedGammaRange), written) is SearchedGammaRange
 
 

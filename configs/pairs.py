@@ -239,6 +239,11 @@ class PairConfig(Section):
     """How this pair's forwards run; null is as the configuration says. Several make a variant of the pair each."""
     threads: Annotated[Annotated[Threads, one_of("threads")] | None, null_means(_OF_THE_RUN)] = None
     """Torch's threads for this pair; null is as the configuration says. Several make a variant of the pair each."""
+    accelerator_type: Annotated[
+        Annotated[Text, one_of("accelerator_type")] | None, null_means("as the executor says")
+    ] = None
+    """The GPU that this pair is measured on, by Ray's name for it, such as H100; null is as the executor says. Several
+    make a variant of the pair each."""
 
     @model_validator(mode="after")
     def _check_ranks(self) -> PairConfig:

@@ -32,6 +32,7 @@ from specgauge.configs.fields import (
     Name,
     Positive,
     Repetitions,
+    SearchedBatchSizes,
     SearchedGammas,
     Seconds,
     Section,
@@ -134,8 +135,11 @@ class GridConfig(Section):
     """The cells that are measured: every batch size with every context but for what the rules leave out, and gammas in
     each."""
 
-    batch_size: BatchSizes = (1,)
-    """Sequences decoded together."""
+    batch_size: SearchedBatchSizes = (1,)
+    """Sequences decoded together; {max: 16, search: adaptive} is 1 to 16 with batch_size_search: adaptive."""
+    batch_size_search: Literal["all", "adaptive"] = "all"
+    """Whether every batch size is measured, or of servers the first, the last, those about twice the one before, and
+    others only where they can still change which gamma is best."""
     context: Contexts = (256,)
     """Tokens in the KV cache when a round starts."""
     gamma: SearchedGammas = (1, 2, 3, 4, 5, 6)
@@ -152,16 +156,27 @@ class GridConfig(Section):
         """Whether the best gamma is searched for, instead of all being timed."""
         return self.gamma_search == "adaptive"
 
+    @property
+    def are_sizes_searched(self) -> bool:
+        """Whether batch sizes are measured only where they can change which gamma is best."""
+        return self.batch_size_search == "adaptive"
+
     @model_validator(mode="before")
     @classmethod
     def _take_search(cls, written: Any) -> Any:
-        """A search of gamma, ``gamma: {max: 16, search: adaptive}``, is also told by `gamma_search`."""
-        if not isinstance(written, Mapping) or not is_search(written.get("gamma")):
+        """A search, ``gamma: {max: 16, search: adaptive}``, is also told by `gamma_search`; a batch size's as well."""
+        if not isinstance(written, Mapping):
             return written
-        how = written.get("gamma_search", "adaptive")
-        if how != "adaptive" and written["gamma"].get("search") == "adaptive":
-            fail([(("gamma_search",), refused(how, "adaptive, since gamma is written as a search"))])
-        return {**written, "gamma_search": how}
+        found = dict(written)
+        for axis in ("gamma", "batch_size"):
+            key = f"{axis}_search"
+            if not is_search(written.get(axis)):
+                continue
+            how = written.get(key, "adaptive")
+            if how != "adaptive" and written[axis].get("search") == "adaptive":
+                fail([((key,), refused(how, f"adaptive, since {axis} is written as a search"))])
+            found[key] = how
+        return found
 
 
 REPLICATES_BEYOND = 10
@@ -400,15 +415,35 @@ class Config(Section):
         if own.sequential and own.rollouts and any(isinstance(pair.draft, ModelConfig) for pair in self.pairs):
             expected = "0, since acceptance.sequential is true and draft chains need both models in memory"
             errors.append((("acceptance", "rollouts"), refused(own.rollouts, expected)))
+        if grid.are_sizes_searched and not self.is_served:
+            expected = "all, since only of servers batch sizes are searched for"
+            errors.append((("grid", "batch_size_search"), refused(grid.batch_size_search, expected)))
         if self.is_served and self.executor.kind != "local":
             expected = "local, since servers are measured from where their client runs"
             errors.append((("executor", "kind"), refused(self.executor.kind, expected)))
+        errors += self._device_errors()
         largest = max(grid.gamma)
         if self.workload.max_new_tokens <= largest:
             expected = f"more than the largest gamma, which is {largest}, or no round can be verified"
             errors.append((("workload", "max_new_tokens"), refused(self.workload.max_new_tokens, expected)))
         fail(errors)
         return self
+
+    def _device_errors(self) -> Errors:
+        """A pair of a kind of device is measured by Ray's nodes of that kind, and then every pair is of one."""
+        named = [pair.accelerator_type for pair in self.pairs]
+        if not any(named):
+            return []
+        if self.executor.kind != "ray":
+            index, name = next((index, name) for index, name in enumerate(named) if name)
+            expected = "null, since executor.kind is local and only Ray knows nodes by their accelerators"
+            return [(("pairs", index, "accelerator_type"), refused(name, expected))]
+        expected = "a name such as H100, since other pairs have one"
+        return [
+            (("pairs", index, "accelerator_type"), refused(None, expected, got="null"))
+            for index, name in enumerate(named)
+            if not name
+        ]
 
     def _validation_errors(self) -> Errors:
         """What is to be decoded must be predicted, and forced rates must reach as far as a round."""

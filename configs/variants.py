@@ -72,12 +72,15 @@ def spread(written: Mapping[str, Any]) -> ExpandedPairs:
     """The written values with a pair for every variant; themselves where no list makes any.
 
     Lists with an error in them stay as they are, for the types of their fields to tell. ``mode`` and ``threads`` of the
-    configuration become their first value, which pairs that have their own do not take.
+    configuration become their first value, which pairs that have their own do not take, and so does
+    ``accelerator_type`` of its executor.
     """
     pairs = written.get("pairs")
     if not isinstance(pairs, (list, tuple)):
         return ExpandedPairs(value=written, errors=[])
-    common = {field: values for field in ("mode", "threads") if (values := _values(field, written.get(field)))}
+    executor = _plain(written.get("executor"))
+    holders = {"mode": written, "threads": written, "accelerator_type": executor}
+    common = {name: values for name, holder in holders.items() if (values := _values(name, holder.get(name)))}
     variants: list[Any] = []
     indices: list[int] = []
     names: dict[str, list[str]] = {}
@@ -104,7 +107,10 @@ def spread(written: Mapping[str, Any]) -> ExpandedPairs:
             errors.append((("pairs",), refused(None, f"at most {MOST_PAIRS}, variants counted", got=got)))
             del variants[MOST_PAIRS:], indices[MOST_PAIRS:]
             break
-    value = {**written, **{field: values[0] for field, values in common.items()}, "pairs": variants}
+    first = {name: values[0] for name, values in common.items()}
+    value = {**written, **{name: one for name, one in first.items() if holders[name] is written}, "pairs": variants}
+    if "accelerator_type" in first:
+        value["executor"] = {**executor, "accelerator_type": first["accelerator_type"]}
     if names and isinstance(written.get("grid"), Mapping):
         value["grid"] = _with_variants_named(written["grid"], names)
     return ExpandedPairs(value=value, indices=tuple(indices), errors=errors)
@@ -132,7 +138,7 @@ def _choices(pair: Mapping[str, Any], common: Mapping[str, tuple[Any, ...]]) -> 
             model = pair.get(role)
             if isinstance(model, Mapping) and (values := _values(field, model.get(field))):
                 found[role, field] = values
-    for field in ("mode", "threads"):
+    for field in ("mode", "threads", "accelerator_type"):
         own = pair.get(field)
         if pair and (values := common.get(field) if own is None else _values(field, own)):
             found[(field,)] = values

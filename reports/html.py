@@ -41,6 +41,7 @@ from specgauge.reports.validation import validation_section
 from specgauge.sweeps.analysis.answers import Recommendations
 from specgauge.sweeps.answer_table import rank
 from specgauge.sweeps.plan import plan_cells, planned_pairs
+from specgauge.sweeps.store.environment import DEVICES
 from specgauge.sweeps.store.files import write_text_atomically
 from specgauge.sweeps.store.rows import plain
 from specgauge.sweeps.store.rundir import REPORT, check_written
@@ -239,6 +240,9 @@ def _many(count: int) -> str:
 
 
 def _machine(environment: Mapping[str, Any]) -> str:
+    """What measured, in a few words; of several kinds of device each under its name."""
+    if environment.get(DEVICES):
+        return "; ".join(f"{device}: {_machine(own)}" for device, own in environment[DEVICES].items())
     name = environment.get("device")
     if name == "cpu" and environment.get("cpu"):
         cores = environment.get("cpu_cores")

@@ -144,23 +144,23 @@ def _answer_cells(entry: Mapping[str, Any], answers: Recommendations) -> list[st
 
 def side_table(answers: Recommendations) -> Table | None:
     """The alternatives for one target at each point, the fastest first; None where nothing has any."""
-    contests = side_by_side(answers)
-    if not contests:
+    rankings = side_by_side(answers)
+    if not rankings:
         return None
-    is_one = len({one.target for one in contests}) == 1
+    is_one = len({one.target for one in rankings}) == 1
     groups = []
-    for contest in contests:
-        heading = f"sampling {contest.sampling} · {point_words(contest.point)}"
+    for ranking in rankings:
+        heading = f"sampling {ranking.sampling} · {point_words(ranking.point)}"
         rows = []
-        for one in contest.alternatives:
+        for one in ranking.alternatives:
             entry, speedup = one.entry, one.entry["speedup"]
             cells = [one.name, one.draft, entry["mode"], one.standing, str(entry["recommended_gamma"] or UNKNOWN)]
             cells += [with_interval(*speedup.values()), number(entry["tokens_per_round"]), f"{one.tokens_per_s:.0f}"]
             rows.append(Row(cells=cells, chosen=one.standing == "best"))
-        groups.append(RowGroup(heading=heading if is_one else f"target {contest.target} · {heading}", rows=rows))
+        groups.append(RowGroup(heading=heading if is_one else f"target {ranking.target} · {heading}", rows=rows))
     titles = ["pair", "draft", "mode", "of these", "γ", "speed-up S", "Ω, mean acceptance\u00a0length", "tokens/s"]
     return Table(
-        caption=f"Target {contests[0].target}" if is_one else "",
+        caption=f"Target {rankings[0].target}" if is_one else "",
         columns=titles,
         groups=groups,
         words=frozenset({0, 1, 2, 3}),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from specgauge.configs.engines import EXPORTED
+from specgauge.configs.engines import AT_ZERO, EXPORTED
 from specgauge.reports.figures import (
     Ends,
     ScatterPoint,
@@ -48,7 +48,9 @@ from specgauge.reports.tables import (
     point_table,
     setting_heading,
 )
+from specgauge.sweeps.analysis.served import zero_words
 from specgauge.sweeps.analysis.validation import OTHER_CONTEXTS, ValidationSummary, outcome
+from specgauge.sweeps.store.rows import plain
 from specgauge.sweeps.store.schema import ValidationRow
 
 CONFIG_SECTION = "validate"
@@ -352,7 +354,7 @@ def policy_table(rows: Sequence[ValidationRow]) -> Table | None:
 
 
 def policy_facts(rows: Sequence[ValidationRow]) -> Iterator[tuple[str, str]]:
-    """Whether what was exported won, batch size by batch size; nothing where nothing was run."""
+    """Whether what was exported won, batch size by batch size, and what γ = 0 costs where a schedule says it."""
     own = [row for row in rows if row.policy == EXPORTED and row.speedup_measured is not None]
     if own:
         fixed = [row for row in own if row.best_fixed_gamma is not None]
@@ -361,6 +363,8 @@ def policy_facts(rows: Sequence[ValidationRow]) -> Iterator[tuple[str, str]]:
             "exported, as run",
             "; ".join(f"against {name} {_outcomes(some, of)}" for name, some, of in against if some),
         )
+    if words := zero_words(map(plain, rows)):
+        yield AT_ZERO, words
 
 
 def _outcomes(rows: Sequence[ValidationRow], name: str) -> str:

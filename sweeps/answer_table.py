@@ -21,8 +21,10 @@ from itertools import groupby
 from textwrap import wrap
 from typing import Any
 
+from specgauge.configs.engines import AT_ZERO
 from specgauge.model.decision import ratio_text
 from specgauge.sweeps.analysis.answers import Entry, Recommendations, is_conflict, is_known
+from specgauge.sweeps.analysis.served import zero_words
 from specgauge.sweeps.analysis.timings import REFUSED
 from specgauge.sweeps.analysis.validation import outcome
 from specgauge.sweeps.side_by_side import side_by_side
@@ -96,6 +98,7 @@ def _policies(answers: Recommendations) -> Iterator[str]:
     for title, own in groupby(known, title_text):
         yield f"policies as run: {printable(title)}"
         yield f"{'batch':>5}  {'ctx':>6}  {'policy':<14}  {'S':<17} {'plain':<9}  {'over best γ':<21}"
+        rows: list[Mapping[str, Any]] = []
         for row in own:
             gain, over = _row_ends(row, "speedup_measured"), _row_ends(row, "over_best_fixed")
             plain, best = (
@@ -104,6 +107,9 @@ def _policies(answers: Recommendations) -> Iterator[str]:
             fixed = "-" if row["best_fixed_gamma"] is None else f"{over}: {best} against γ {row['best_fixed_gamma']}"
             name = printable(str(row["policy"]))
             yield f"{row['batch_size']:>5}  {row['context']:>6}  {name:<14}  {gain:<17} {plain:<9}  {fixed}"
+            rows.append(row)
+        words = zero_words(rows)
+        yield from _wrapped(f"{AT_ZERO}: {words}." if words else "")
         yield ""
 
 
@@ -113,13 +119,13 @@ def _row_ends(row: Mapping[str, Any], name: str) -> str:
 
 def _side_by_side(answers: Recommendations) -> Iterator[str]:
     """The pairs of one target at each point, the fastest first."""
-    contests = side_by_side(answers)
-    for (target, sampling), own in groupby(contests, lambda one: (one.target, one.sampling)):
+    rankings = side_by_side(answers)
+    for (target, sampling), own in groupby(rankings, lambda one: (one.target, one.sampling)):
         yield f"side by side: target {printable(target)}, {printable(sampling)}"
         yield f"{'batch':>5}  {'ctx':>6}  {'of these':<12}  γ  {'S':<17}{'Ω':>4}  tokens/s  pair"
-        for contest in own:
-            where = f"{contest.point.batch_size:>5}  {contest.point.context:>6}"
-            for one in contest.alternatives:
+        for ranking in own:
+            where = f"{ranking.point.batch_size:>5}  {ranking.point.context:>6}"
+            for one in ranking.alternatives:
                 gain, omega = _with_ends(one.entry["speedup"]), one.entry.get("tokens_per_round")
                 figures = f"{one.entry['recommended_gamma'] or '-':>2}  {gain:<17}{_short(omega, 1):>4}"
                 line = f"{where}  {one.standing:<12} {figures}  {one.tokens_per_s:>8.0f}"

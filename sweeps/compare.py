@@ -30,8 +30,8 @@ from specgauge.sweeps.analysis.predictions import TOO_SHORT, AnalysedRun
 from specgauge.sweeps.analysis.settings import RunSetting
 from specgauge.sweeps.analysis.timings import CellTimings
 from specgauge.sweeps.plan import settings_of, target_identity
+from specgauge.sweeps.store.environment import environment_on, machine_of
 from specgauge.sweeps.store.rundir import Run, prompt_rows
-from specgauge.sweeps.store.schema import machine_of
 from specgauge.sweeps.text_table import count, text_table
 
 if TYPE_CHECKING:
@@ -111,12 +111,13 @@ def differences(first: Run, second: Run, partners: Mapping[str, str]) -> Iterato
     for name, run in (("first", first), ("second", second)):
         if run.is_imported:
             yield f"{name}: imported, as another program measured it; its prompts are not known"
-    now = machine_of(second.environment)
-    for name, one in machine_of(first.environment).items():
-        two = now[name]
-        if one != two:
-            yield f"{name}: {one}, {two}"
     others = {pair.name: pair for pair in second.config.pairs}
+    yield from dict.fromkeys(
+        line
+        for pair in first.config.pairs
+        if (other := others.get(partners.get(pair.name, pair.name))) is not None
+        for line in _machine_differences(first, second, pair.accelerator_type, other.accelerator_type)
+    )
     for pair in first.config.pairs:
         other = others.get(partners.get(pair.name, pair.name))
         if other is None:
@@ -132,6 +133,14 @@ def differences(first: Run, second: Run, partners: Mapping[str, str]) -> Iterato
             for field in one:
                 if field in two and one[field] != two[field]:
                     yield f"pair {pair.name}, {role} {field}: {one[field]}, {two[field]}"
+
+
+def _machine_differences(first: Run, second: Run, device: str | None, other: str | None) -> Iterator[str]:
+    """What differs between the machines of two pairs, by the `accelerator_type` of each."""
+    now = machine_of(environment_on(second.environment, other))
+    for name, one in machine_of(environment_on(first.environment, device)).items():
+        if one != now[name]:
+            yield f"{f'{device}, ' if device else ''}{name}: {one}, {now[name]}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -196,6 +196,7 @@ def _pair_lines(config: Config, pair: PairConfig, sizes: PairSizes, prompts: int
         return [f"pair {pair.name}: not measured, the rules of the grid leave no cell of it"]
     own = [f"mode {pair.mode}"] if pair.mode is not None else []
     own += [count(pair.threads, "thread")] if pair.threads is not None else []
+    own += [f"on {pair.accelerator_type}"] if pair.accelerator_type is not None else []
     shared = ", weights shared" if sizes.shares_weights else ""
     draft = f"{_model_text(sizes.draft, unknown)}{shared}" if pair.drafts_with_model else "no model, no memory"
     lines = [

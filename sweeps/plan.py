@@ -5,22 +5,32 @@ processors are the same share a chain, and settings that share a chain share tim
 
     cells = plan_cells(config)          # smallest batch size and context first
     cells[0].axes, cells[0].id          # what a journal line is keyed by
+
+Where batch sizes are searched for (`grid.batch_size_search`), a run has some of them at first and others once begun:
+
+    plan_cells(begun_config(config, [])), plan_cells(begun_config(config, begun_points(journal lines)))
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby, product
 from typing import TYPE_CHECKING, Any
 
 from specgauge.configs.canonical import short_hash
+from specgauge.configs.variants import CellRule
 from specgauge.model.sampling import SamplingSettings, chain_name
 
 if TYPE_CHECKING:
     from specgauge.configs.pairs import PairConfig
     from specgauge.configs.schema import Config, SamplingConfig
     from specgauge.configs.variants import GridPoint
+    from specgauge.sweeps.store.schema import JournalLine
+
+BegunPoint = tuple[str, int, int]
+"""Pair, batch size and context of a cell that something was measured in, or tried."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +88,50 @@ def plan_cells(config: Config, only: str | None = None) -> tuple[Cell, ...]:
         )
         for pair, own in groupby(points, key=lambda point: point.pair)
         for chain, point in product(planned, tuple(own))
+    )
+
+
+def first_batch_sizes(sizes: Sequence[int]) -> tuple[int, ...]:
+    """Those of rising batch sizes that a search begins with: the ends, and between them steps of up to twice.
+
+    >>> first_batch_sizes([1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 24, 30])
+    (1, 2, 4, 8, 10, 24, 30)
+    """
+    found = [sizes[0]]
+    while found[-1] < sizes[-1]:
+        above = [size for size in sizes if size > found[-1]]
+        found.append(max([size for size in above if size <= 2 * found[-1]], default=above[0]))
+    return tuple(found)
+
+
+def begun_points(lines: Iterable[JournalLine]) -> set[BegunPoint]:
+    """Where the lines of a journal are of."""
+    return {(str(one.axes["pair"]), int(one.axes["batch_size"]), int(one.axes["context"])) for one in lines}
+
+
+def begun_config(config: Config, begun: Iterable[BegunPoint]) -> Config:
+    """A configuration of the cells that a run has: of batch sizes that are searched for, the first and those begun.
+
+    Batch sizes that are to be decoded end to end by their number are among the first.
+    """
+    if not config.grid.are_sizes_searched:
+        return config
+    named = (config.validation and config.validation.batch_size) or ()
+    planned: dict[tuple[str, int], list[int]] = {}
+    for point in config.points():
+        if config.is_measured(point):
+            planned.setdefault((point.pair, point.context), []).append(point.batch_size)
+    kept = {at: {*first_batch_sizes(own), *named} & set(own) for at, own in planned.items()}
+    for pair, batch_size, context in begun:
+        kept.get((pair, context), set()).add(batch_size)
+    sizes = sorted({size for own in kept.values() for size in own})
+    rules = list(config.grid.exclude)
+    for (pair, context), own in kept.items():
+        missing = tuple(size for size in sizes if size in planned[pair, context] and size not in own)
+        if missing:
+            rules.append(CellRule(pair=(pair,), context=(context,), batch_size=missing))
+    return config.model_copy(
+        update={"grid": config.grid.model_copy(update={"batch_size": tuple(sizes), "exclude": tuple(rules)})}
     )
 
 

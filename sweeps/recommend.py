@@ -23,7 +23,7 @@ from specgauge.sweeps.analysis.answers import Recommendations, is_known, is_opti
 from specgauge.sweeps.analysis.predictions import AnalysedRun, recommendation, standing
 from specgauge.sweeps.analysis.validation import outcome
 from specgauge.sweeps.plan import plan_cells, planned_pairs
-from specgauge.sweeps.side_by_side import Contest, side_by_side
+from specgauge.sweeps.side_by_side import Ranking, side_by_side
 from specgauge.sweeps.store.derived import doubts
 from specgauge.sweeps.store.rundir import Run
 
@@ -100,7 +100,7 @@ def _known_number(what: str, number: int | None, numbers: Sequence[int], grid: S
 
 
 def _limited(run: Run, max_itl_s: float) -> Iterable[Mapping[str, Any]]:
-    """Every recommendation taken again, with rounds over the limit out of the contest."""
+    """Every recommendation taken again, with rounds over the limit left out."""
     positive_times_s("max_itl_s", max_itl_s)
     analysed = AnalysedRun.read(run)
     for setting, cell in analysed.points():
@@ -145,7 +145,7 @@ def recommendations_json(answers: Recommendations) -> str:
         "validation": None if summary is None else summary.as_mapping(),
         "policies": [_policy(row) for row in answers.policies],
         **({"break_even": list(answers.break_even)} if answers.break_even else {}),
-        "side_by_side": [_contest(one) for one in side_by_side(answers)],
+        "side_by_side": [_ranking(one) for one in side_by_side(answers)],
         "warnings": [dict(warning) for warning in answers.warnings],
     }
     return json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
@@ -163,18 +163,18 @@ def _policy(row: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _contest(contest: Contest) -> dict[str, Any]:
+def _ranking(ranking: Ranking) -> dict[str, Any]:
     """Alternatives as they stand to each other; their answers are those under the same setting above."""
     keys = Setting.__dataclass_fields__
     return {
-        "target": contest.target,
-        "sampling": contest.sampling,
-        **asdict(contest.point),
-        "best": None if contest.best is None else contest.best.entry["pair"],
+        "target": ranking.target,
+        "sampling": ranking.sampling,
+        **asdict(ranking.point),
+        "best": None if ranking.best is None else ranking.best.entry["pair"],
         "alternatives": [
             {name: one.entry[name] for name in keys}
             | {"standing": one.standing, "tokens_per_s": {"value": one.tokens_per_s, "low": one.low, "high": one.high}}
-            for one in contest.alternatives
+            for one in ranking.alternatives
         ],
     }
 

@@ -1,17 +1,18 @@
 """The pairs, modes and drafts of one target held against each other: which is best at a point, where that is clear.
 
-    for contest in side_by_side(answers):
-        for one in contest.alternatives:
+    for ranking in side_by_side(answers):
+        for one in ranking.alternatives:
             one.name, one.entry["speedup"], one.tokens_per_s, one.standing
 
-Held against each other are tokens a second of the whole batch, S · B / T_decode, since modes differ in plain decoding
-too; T_decode is the median of those measured of the target in a mode, so that what only its noise tells apart is not.
+Held against each other are tokens a second of the whole batch, S · B / T_decode, since modes, types of weights and
+devices differ in plain decoding too; T_decode is the median of those measured of the target as it runs there, so that
+what only its noise tells apart is not.
 The best is clear where its whole interval lies above all others'; what does not pay stands at plain decoding.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING, Literal
@@ -47,7 +48,7 @@ class Alternative:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Contest:
+class Ranking:
     """The alternatives at one point under one sampling setting, the fastest first."""
 
     target: str
@@ -61,7 +62,7 @@ class Contest:
         return next((one for one in self.alternatives if one.standing == "best"), None)
 
 
-def side_by_side(answers: Recommendations) -> list[Contest]:
+def side_by_side(answers: Recommendations) -> list[Ranking]:
     """Every point at which two answers or more are about one target, under one sampling setting."""
     pairs, targets = answers.pairs, [target_identity(pair) for pair in answers.pairs.values()]
     target_of = {name: targets.index(target_identity(pair)) for name, pair in pairs.items()}
@@ -71,7 +72,7 @@ def side_by_side(answers: Recommendations) -> list[Contest]:
             point = Point(batch_size=entry["batch_size"], context=entry["context"])
             found.setdefault((target_of[entry["pair"]], entry["sampling"], point), []).append(entry)
     return [
-        Contest(
+        Ranking(
             target=str(targets[target]["model"]),
             sampling=sampling,
             point=point,
@@ -83,11 +84,12 @@ def side_by_side(answers: Recommendations) -> list[Contest]:
 
 
 def _alternatives(entries: list[Entry], pairs: Mapping[str, PairConfig]) -> tuple[Alternative, ...]:
-    modes = {entry["mode"] for entry in entries}
-    decode_s = {mode: median(one["t_decode_s"] for one in entries if one["mode"] == mode) for mode in modes}
+    decode_s: dict[Hashable, list[float]] = {}
+    for entry in entries:
+        decode_s.setdefault(_runs_as(entry, pairs), []).append(entry["t_decode_s"])
     rated = []
     for entry in entries:
-        plain = entry["batch_size"] / decode_s[entry["mode"]]
+        plain = entry["batch_size"] / median(decode_s[_runs_as(entry, pairs)])
         value, low, high = (entry["speedup"][end] for end in ("value", "low", "high"))
         ends = (value, value if low is None else low, value if high is None else high)
         rated.append((entry, plain, *(plain * end for end in ends)))
@@ -112,6 +114,12 @@ def _alternatives(entries: list[Entry], pairs: Mapping[str, PairConfig]) -> tupl
             )
         )
     return tuple(made)
+
+
+def _runs_as(entry: Entry, pairs: Mapping[str, PairConfig]) -> Hashable:
+    """How and where the target of an answer runs: what its plain step depends on, beside the model itself."""
+    pair = pairs[entry["pair"]]
+    return entry["mode"], pair.threads, pair.accelerator_type, pair.target.model_dump_json()
 
 
 def _may_pay(entry: Entry) -> bool:

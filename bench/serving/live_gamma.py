@@ -62,15 +62,6 @@ class LiveEngine:
         all_modules = self.model_runner == 2 and self.several_modules
         return self.method in _FEWER.get(self.model_runner, ()) and not all_modules
 
-    @property
-    def is_plain_at_zero(self) -> bool:
-        """Whether γ = 0 costs what a server without speculation does.
-
-        A draft model runs once a step even then, so that its cache follows the text: what vLLM's own schedule costs
-        where it says 0, but more than T_decode, which then takes a server of its own.
-        """
-        return self.method in _WITHOUT_FORWARD
-
 
 class LiveGamma:
     """The directory through which one engine takes γ and tells its steps; only its owner can use it."""

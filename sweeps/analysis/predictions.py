@@ -22,7 +22,6 @@ import numpy as np
 from specgauge.model.acceptance.acceptance import Acceptance
 from specgauge.model.checks import FloatArray, finite_or_none
 from specgauge.model.decision import OPTIMISTIC
-from specgauge.model.schedule import break_even_batch_size, paying_ranges
 from specgauge.model.settings import Provenance, Setting
 from specgauge.sweeps.analysis.adaptive import policy_rows
 from specgauge.sweeps.analysis.answers import Recommendations, is_conflict
@@ -51,7 +50,7 @@ from specgauge.sweeps.analysis.warnings import (
     text_warnings,
     timing_warnings,
 )
-from specgauge.sweeps.exports.schedule import KnownPoint, best_speedups
+from specgauge.sweeps.exports.schedule import KnownPoint, paying_sizes
 from specgauge.sweeps.plan import chains, plan_cells, planned_pairs
 from specgauge.sweeps.served.validation import served_policies, served_validation
 from specgauge.sweeps.served.warnings import exported_warnings, live_warnings, lost_warnings, served_warnings
@@ -233,21 +232,23 @@ def predict(run: Run) -> Predictions:
         warnings=tuple(asdict(warning) for warning in found_warnings),
         validation=possible(ValidationRow, validation),
         policies=possible(ValidationRow, policies),
-        break_even=tuple(_break_even(setting, context, points) for (setting, context), points in known.items()),
+        break_even=tuple(
+            _break_even(setting, context, points, config.precision.confidence)
+            for (setting, context), points in known.items()
+        ),
     )
     return replace(made, warnings=(*made.warnings, *map(asdict, impossible_figures(impossible))))
 
 
-def _break_even(setting: Setting, context: int, points: Mapping[int, KnownPoint]) -> dict[str, Any]:
-    """Where speculation pays by the largest S, costs interpolated between the batch sizes measured."""
-    best = best_speedups(points)
-    sizes, values = list(best), list(best.values())
+def _break_even(setting: Setting, context: int, points: Mapping[int, KnownPoint], confidence: float) -> dict[str, Any]:
+    """Where the schedule that takes undecided γ has drafts, costs interpolated between the batch sizes measured."""
+    pays, end = paying_sizes(points, confidence=confidence)
     return {
         **asdict(setting),
         "context": context,
         "measured": sorted(points),
-        "pays": [list(ends) for ends in paying_ranges(sizes, values)],
-        "break_even_batch_size": break_even_batch_size(sizes, values),
+        "pays": [list(ends) for ends in pays],
+        "break_even_batch_size": end,
     }
 
 

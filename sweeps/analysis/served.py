@@ -3,6 +3,8 @@
     S of a block       seconds per token of plain decoding over those of γ, while all streams were decoding
     validation         blocks of their own: S is their mean, Student's t on its logarithm over blocks; it shares nothing
                        with the prediction
+    in one server      S(γ) = (γ over γ = 0 there, block by block) · (γ = 0 there over the plain server): what drifts
+                       between two servers is in the second factor alone, which all γ share
     timing             the blocks that the prediction is made of: nothing new, but whether it adds up is told by
 
         error = log S of a block - log(Omega T_decode / T_round)       T of that block, Omega of all
@@ -14,15 +16,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from specgauge.configs.engines import AT_ZERO
 from specgauge.model.acceptance.acceptance import Acceptance
 from specgauge.model.checks import FloatArray
+from specgauge.model.decision import ratio_text
 from specgauge.sweeps.analysis.cell_estimate import ONE_RUN_SPREAD, Measured
 from specgauge.sweeps.store.rundir import Run
-from specgauge.sweeps.store.served import Purpose, ServedRow, read_served
+from specgauge.sweeps.store.served import LIVE, Purpose, ServedRow, read_served
 
 if TYPE_CHECKING:
     from specgauge.configs.schema import Config
@@ -30,12 +34,15 @@ if TYPE_CHECKING:
     from specgauge.sweeps.analysis.timings import CellTimings
 
 _STREAM = 11
+_ENDS = ("high", "low")
+_LARGEST_LOG = 30.0
+"""Student's t of two blocks has no largest value, a float has."""
 Pairs = Sequence[tuple[ServedRow, ServedRow]]
 """Plain decoding, or what is held against it, and an arm, of each block that has both."""
 
 
-def paired_blocks(cell: Iterable[ServedRow], purpose: Purpose, arm: int | str, *, beside: int = 0) -> Pairs:
-    """Plain decoding, or another γ beside it, and an arm of a cell's rows, of blocks that have both."""
+def paired_blocks(cell: Iterable[ServedRow], purpose: Purpose, arm: int | str, *, beside: int | str = 0) -> Pairs:
+    """Plain decoding, or another arm beside it, and an arm of a cell's rows, of blocks that have both."""
     own = {(row.arm, row.block): row for row in cell if row.purpose == purpose and row.reason is None}
     return [(own[beside, block], row) for (at, block), row in own.items() if at == arm and (beside, block) in own]
 
@@ -43,12 +50,49 @@ def paired_blocks(cell: Iterable[ServedRow], purpose: Purpose, arm: int | str, *
 def speedups_of_blocks(pairs: Pairs) -> list[float]:
     """S of each block; of one whose chunks tell no tokens by the time per token of whole streams."""
     found = []
-    for plain, own in pairs:
-        is_told = plain.token_s is not None and own.token_s is not None
-        seconds = (plain.token_s, own.token_s) if is_told else (plain.tpot_s, own.tpot_s)
-        if seconds[0] and seconds[1]:
-            found.append(seconds[0] / seconds[1])
+    for pair in pairs:
+        plain_s, own_s = _seconds(pair)
+        if plain_s and own_s:
+            found.append(plain_s / own_s)
     return found
+
+
+def _seconds(rows: Sequence[ServedRow]) -> list[float | None]:
+    """Seconds per token of blocks that are compared: of whole streams where the chunks of one tell no tokens."""
+    is_told = all(row.token_s is not None for row in rows)
+    return [row.token_s if is_told else row.tpot_s for row in rows]
+
+
+def speedup_replicates(
+    cell: Iterable[ServedRow], purpose: Purpose, arm: int | str, *, replicates: int, seed: Sequence[int]
+) -> FloatArray | None:
+    """(1 + R,) log S of an arm against plain decoding, then as its blocks let it vary; None without a block of both.
+
+    An arm of a server that takes every γ in turn is held against γ = 0 there, which is held against the plain server;
+    others against plain decoding, block by block.
+    """
+    cell = list(cell)
+    pairs = paired_blocks(cell, purpose, arm)
+    inside = speedups_of_blocks(paired_blocks(cell, purpose, arm, beside=AT_ZERO)) if _is_live(pairs) else []
+    if not pairs or not inside:
+        return mean_replicates(np.log(speedups_of_blocks(pairs)).tolist(), replicates=replicates, seed=seed)
+    known = [row for row in cell if row.purpose == purpose and row.reason is None and row.arm in (0, AT_ZERO)]
+    parts = [np.zeros(1 + replicates)]
+    if arm != AT_ZERO:
+        own = mean_replicates(np.log(inside).tolist(), replicates=replicates, seed=(*seed, 0, int(arm)))
+        parts += [] if own is None else [own]
+    logs: dict[int | str, list[float]] = {}
+    for row, seconds in zip(known, _seconds(known), strict=True):
+        if seconds:
+            logs.setdefault(row.arm, []).append(float(np.log(seconds)))
+    plain = mean_replicates(logs.get(0, []), replicates=replicates, seed=(*seed, 1))
+    at_zero = mean_replicates(logs.get(AT_ZERO, []), replicates=replicates, seed=(*seed, 2))
+    return None if plain is None or at_zero is None else np.asarray(sum(parts, plain - at_zero))
+
+
+def _is_live(pairs: Pairs) -> bool:
+    """Whether an arm was measured on a server that takes every γ in turn, and plain decoding on one of its own."""
+    return any(own.server == LIVE and plain.server != LIVE for plain, own in pairs)
 
 
 def mean_replicates(logs: Sequence[float], *, replicates: int, seed: Sequence[int]) -> FloatArray | None:
@@ -64,7 +108,7 @@ def mean_replicates(logs: Sequence[float], *, replicates: int, seed: Sequence[in
         drawn = ONE_RUN_SPREAD * generator.standard_normal(replicates)
     else:
         drawn = float(values.std(ddof=1)) / np.sqrt(values.size) * generator.standard_t(values.size - 1, replicates)
-    return np.asarray(values.mean() + np.array([0.0, *drawn]))
+    return np.asarray(values.mean() + np.array([0.0, *np.clip(drawn, -_LARGEST_LOG, _LARGEST_LOG)]))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,12 +145,11 @@ class ServedCells:
         return Measured(errors=errors)
 
     def _of_validation(self, own: Iterable[ServedRow], seed: Sequence[int]) -> dict[int, FloatArray]:
-        """One draw for all γ: they are held against the same plain decoding."""
-        own = list(own)
+        """One draw of plain decoding for all γ, which are held against it."""
+        own, replicates = list(own), self.config.precision.replicates
         found = {}
         for gamma in sorted({row.gamma for row in own if row.gamma and row.purpose == "validation"}):
-            logs = np.log(speedups_of_blocks(paired_blocks(own, "validation", gamma))).tolist()
-            drawn = mean_replicates(logs, replicates=self.config.precision.replicates, seed=seed)
+            drawn = speedup_replicates(own, "validation", gamma, replicates=replicates, seed=seed)
             if drawn is not None:
                 found[gamma] = np.exp(drawn)
         return found
@@ -117,3 +160,22 @@ def _errors(pairs: Pairs, omega: float) -> Iterable[float]:
         found = speedups_of_blocks([(plain, own)])
         if found and plain.t_round_s and own.t_round_s:
             yield float(np.log(found[0] * own.t_round_s / (omega * plain.t_round_s)))
+
+
+def zero_words(rows: Iterable[Mapping[str, Any]]) -> str | None:
+    """What γ = 0 costs on a server that takes every γ in turn, in words; None where it was not measured.
+
+    rows: of validation.csv, of one setting.
+    """
+    own = [row for row in rows if row["policy"] == AT_ZERO and row["speedup_measured"] is not None]
+    several = len({row["context"] for row in own}) > 1
+    found: list[str] = []
+    for row in own:
+        ends = [1 / end for name in _ENDS if (end := row[f"speedup_measured_{name}"])]
+        where = f"batch size {row['batch_size']}" + (f", context {row['context']}" if several else "")
+        known = f" ({' to '.join(map(ratio_text, ends))})" if len(ends) == len(_ENDS) else ""
+        times = f"{1 / row['speedup_measured']:.2f}{known}"
+        found.append(f"{times} of a plain step's time at {where}" if not found else f"{times} at {where}")
+    if not found:
+        return None
+    return f"γ = 0 by schedule takes {', '.join(found)}; a draft model runs once a step even then"

@@ -15,7 +15,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+from specgauge.configs.canonical import canonical_json
 from specgauge.sweeps.plan import plan_cells
+from specgauge.sweeps.store.environment import environment_on
 from specgauge.sweeps.store.files import atomic_path
 from specgauge.sweeps.store.journal import journal_line, read_journal
 from specgauge.sweeps.store.rows import plain, write_jsonl
@@ -32,10 +34,13 @@ from specgauge.sweeps.store.rundir import (
     ROUNDS,
     acceptance_path,
     prompt_rows,
+    read_environment,
 )
+from specgauge.sweeps.store.schema import SCHEMA
 from specgauge.sweeps.store.tables import DecodedLog, add_missing_rollouts, keep_tuned, read_tuned, write_decoded
 
 if TYPE_CHECKING:
+    from specgauge.configs.schema import Config
     from specgauge.sweeps.run.session import Part
     from specgauge.sweeps.store.writer import OpenRun
 
@@ -43,7 +48,7 @@ Files = dict[str, bytes]
 """Content by the path within a run directory."""
 MACHINE = "machine"
 """The note of a journal line that names the node it was measured on."""
-_AS_THEY_ARE = (CONFIG, ENVIRONMENT, PROMPTS, OUTCOMES, POLICIES, ROLLOUTS)
+_AS_THEY_ARE = (CONFIG, PROMPTS, OUTCOMES, POLICIES, ROLLOUTS)
 
 
 def packed(opened: OpenRun, pair: str, part: Part) -> Files:
@@ -58,6 +63,10 @@ def packed(opened: OpenRun, pair: str, part: Part) -> Files:
         file for one in config.sampling if (file := acceptance_path(path, pair, one.name)).exists()
     ]
     files = {str(file.relative_to(path)): file.read_bytes() for file in kept}
+    device = device_of(config, pair)
+    environment = environment_on(read_environment(path / ENVIRONMENT), device) if (path / ENVIRONMENT).exists() else {}
+    if environment:
+        files[ENVIRONMENT] = canonical_json({"schema": SCHEMA, **environment}).encode()
     own = part.cells if part.cells is not None else [cell.id for cell in plan_cells(config, pair)]
     lines = [line for line in opened.journal.latest.values() if line.cell in own]
     files[CELLS] = b"".join(map(journal_line, lines))
@@ -67,6 +76,11 @@ def packed(opened: OpenRun, pair: str, part: Part) -> Files:
             write_decoded(path, Path(folder), pair=pair, batch_sizes=sizes)
             files |= {name: (Path(folder) / name).read_bytes() for name in (ROUNDS, REQUESTS)}
     return files
+
+
+def device_of(config: Config, pair: str) -> str | None:
+    """The `accelerator_type` of a pair."""
+    return next(one.accelerator_type for one in config.pairs if one.name == pair)
 
 
 def unpack(files: Mapping[str, bytes], folder: Path) -> None:

@@ -16,23 +16,20 @@ import socket
 import tempfile
 import threading
 import time
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from functools import partial
+from contextlib import ExitStack, contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specgauge.configs.executor import host_and_port
-from specgauge.sweeps.cluster.keeper import Job, Keeper, Told, least_blocks, planned_jobs
-from specgauge.sweeps.cluster.task import measure, versions
-from specgauge.sweeps.estimate import memory_bytes
-from specgauge.sweeps.plan import plan_cells, planned_pairs
-from specgauge.sweeps.run.progress import Limits, size_text
-from specgauge.sweeps.store.rundir import ENVIRONMENT
-from specgauge.sweeps.store.writer import OpenRun, has_results
+from specgauge.sweeps.cluster.keeper import Job, Keeper, Told, least_blocks, planned_jobs, unknown_devices
+from specgauge.sweeps.cluster.nodes import NodeGroup, node_groups, node_names
+from specgauge.sweeps.cluster.task import measure
+from specgauge.sweeps.cluster.weights import package_of, packed_config
+from specgauge.sweeps.plan import planned_pairs
+from specgauge.sweeps.run.progress import Limits
+from specgauge.sweeps.store.writer import OpenRun
 
 if TYPE_CHECKING:
     from specgauge.configs.executor import ExecutorConfig
@@ -51,79 +48,6 @@ NODELESS_S = 30.0
 """Without any node that could measure, before the rest is given up."""
 CANCEL_S = 20.0
 """For tasks that are interrupted to hand in what they have finished."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Resources:
-    """What every task asks of a node, in Ray's words for it."""
-
-    cpus: int
-    gpus: int
-    memory_bytes: int | None
-    accelerator_type: str | None
-
-    @property
-    def asked(self) -> dict[str, float]:
-        """By Ray's names; no task takes all of an accelerator's name."""
-        wanted = {"CPU": float(self.cpus), "GPU": float(self.gpus), "memory": float(self.memory_bytes or 0)}
-        if self.accelerator_type is not None:
-            wanted[f"accelerator_type:{self.accelerator_type}"] = 0.001
-        return {name: amount for name, amount in wanted.items() if amount}
-
-    def fit(self, node: Mapping[str, Any]) -> bool:
-        """Whether a node that lives has as much, in all."""
-        has = node["Resources"]
-        return bool(node["Alive"]) and all(has.get(name, 0.0) >= amount for name, amount in self.asked.items())
-
-    def at_once(self, nodes: Sequence[Mapping[str, Any]]) -> int:
-        """Tasks that can be measured at a time."""
-        if not self.gpus:
-            return len(nodes)
-        return sum(
-            int(min(node["Resources"]["GPU"] / self.gpus, node["Resources"]["CPU"] / self.cpus)) for node in nodes
-        )
-
-
-def resources_of(config: Config, sizes: Mapping[str, PairSizes], nodes: Sequence[Mapping[str, Any]]) -> Resources:
-    """What a task asks for: as the executor says, the rest by the nodes and by the estimate of the largest cell."""
-    asked = config.executor
-    living = [node["Resources"] for node in nodes if node["Alive"]]
-    gpus = asked.gpus_per_task
-    if gpus is None:
-        gpus = int(any(has.get("GPU", 0.0) >= 1.0 for has in living))
-    cpus = asked.cpus_per_task
-    if cpus is None:
-        cpus = 1 if gpus else int(min((has["CPU"] for has in living if has.get("CPU", 0.0) >= 1.0), default=1))
-    memory = asked.memory
-    if memory is None and not gpus:
-        needed = [
-            sum(part or 0 for part in memory_bytes(config, sizes[pair.name], plan_cells(config, pair.name)).values())
-            for pair in planned_pairs(config)
-        ]
-        memory = max(needed) or None
-    return Resources(cpus=cpus, gpus=gpus, memory_bytes=memory, accelerator_type=asked.accelerator_type)
-
-
-def resource_text(resources: Mapping[str, float]) -> str:
-    """Resources in words: `8 CPUs, 1 GPU, 40 GiB, H100`."""
-    words = [
-        f"{resources[name]:g} {name}{'' if resources[name] == 1 else 's'}"
-        for name in ("CPU", "GPU")
-        if resources.get(name)
-    ]
-    if resources.get("memory"):
-        words.append(size_text(int(resources["memory"])))
-    words += [name.partition(":")[2] for name in resources if name.startswith("accelerator_type:")]
-    return ", ".join(words) or "nothing"
-
-
-def node_names(nodes: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """The name of every node by its id: its host's, told apart by the id where several share a host."""
-    hosts = Counter(node["NodeManagerHostname"] for node in nodes)
-    return {
-        node["NodeID"]: (host := node["NodeManagerHostname"]) + (f"-{node['NodeID'][:6]}" if hosts[host] > 1 else "")
-        for node in nodes
-    }
 
 
 def check_ray(executor: ExecutorConfig) -> None:
@@ -157,20 +81,28 @@ def _known_address(executor: ExecutorConfig) -> str:
 
 
 @contextmanager
-def connected(executor: ExecutorConfig) -> Iterator[None]:
+def connected(executor: ExecutorConfig, package: Path | None = None) -> Iterator[None]:
     """This process as a driver of the cluster, unless it is one already; a cluster of its own ends with it.
 
+    package: a folder that becomes the working directory of every task.
+
     Raises:
-        ValueError: there is no cluster, or one of another release of Ray or Python.
+        ValueError: there is no cluster, one of another release of Ray or Python, or it cannot be given the package.
     """
     import ray
 
     if ray.is_initialized():
+        if package is not None:
+            raise ValueError(
+                "executor.pack_weights: expected a process that has not called ray.init, since weights are packed when "
+                "it connects; call ray.shutdown first, or put the weights where every node finds them"
+            )
         yield
         return
     is_main = threading.current_thread() is threading.main_thread()
     before = signal.getsignal(signal.SIGTERM)
     options: dict[str, Any] = {"include_dashboard": False} if executor.address == "local" else {}
+    options |= {} if package is None else {"runtime_env": {"working_dir": str(package)}}
     try:
         ray.init(address=executor.address, log_to_driver=False, logging_level="ERROR", **options)
     except (ConnectionError, RuntimeError, ValueError) as error:
@@ -188,57 +120,6 @@ def connected(executor: ExecutorConfig) -> Iterator[None]:
         ray.shutdown()
 
 
-def fitting_nodes(resources: Resources, names: Mapping[str, str]) -> list[dict[str, Any]]:
-    """The nodes that a task fits on.
-
-    Raises:
-        ValueError: there is none; what is asked and what every node has.
-    """
-    import ray
-
-    nodes: list[dict[str, Any]] = [node for node in ray.nodes() if node["Alive"]]
-    found = [node for node in nodes if resources.fit(node)]
-    if not found:
-        has = "; ".join(f"{names[node['NodeID']]} has {resource_text(node['Resources'])}" for node in nodes)
-        raise ValueError(
-            f"executor: a task asks for {resource_text(resources.asked)}, which no node has ({has}); ask for less "
-            "(executor.cpus_per_task, gpus_per_task, memory, accelerator_type), or add nodes"
-        )
-    return found
-
-
-def check_alike(nodes: Sequence[Mapping[str, Any]], names: Mapping[str, str]) -> None:
-    """Raise ValueError where two nodes differ in what a measurement depends on; both are named."""
-    import ray
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-    probe = ray.remote(num_cpus=0)(versions)
-    refs = [
-        probe.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)).remote()
-        for node in nodes
-    ]
-    found = []
-    for node, ref in zip(nodes, refs, strict=True):
-        name = names[node["NodeID"]]
-        try:
-            own = ray.get(ref)
-        except ray.exceptions.RayError as error:
-            reason = str(error).strip().splitlines()[-1]
-            raise ValueError(
-                f"executor: {name} cannot import specgauge ({reason}); install the same release there"
-            ) from error
-        kinds = sorted(kind.partition(":")[2] for kind in node["Resources"] if kind.startswith("accelerator_type:"))
-        found.append((name, own | {"accelerator": ", ".join(kinds) or None}))
-    first, known = found[0]
-    for name, own in found[1:]:
-        for what, value in known.items():
-            if own[what] != value:
-                raise ValueError(
-                    f"executor: nodes differ, {first} has {what} {value}, {name} has {own[what]}; install the same "
-                    "versions, and let nodes of one kind measure a run (executor.accelerator_type)"
-                )
-
-
 class Sweep:
     """The jobs of a run on a cluster, from the first to the last."""
 
@@ -247,19 +128,20 @@ class Sweep:
         config: Config,
         out: Path,
         jobs: Sequence[Job],
-        resources: Resources,
+        groups: Mapping[str | None, NodeGroup],
         names: Mapping[str, str],
-        nodes: Sequence[Mapping[str, Any]],
         shown: Progress,
     ) -> None:
         self._config, self._out, self._jobs, self._shown = config, out, jobs, shown
-        self._resources, self._names, self._nodes = resources, names, nodes
+        self._groups, self._names = groups, names
         self._running: dict[int, str] = {}
         self._blocks = 0
         self._outcomes: Mapping[str, PairOutcome] = {}
 
-    def measure(self, prompts: Sequence[Any], seconds: float | None) -> Mapping[str, PairOutcome]:
+    def measure(self, prompts: Sequence[Any], seconds: float | None, sent: Config) -> Mapping[str, PairOutcome]:
         """Measure every job; what was not measured has its reason in the outcomes.
+
+        sent: the configuration that tasks are told.
 
         Raises:
             ValueError: bad input, or nodes that differ.
@@ -270,17 +152,18 @@ class Sweep:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-        at_once = self._resources.at_once(self._nodes)
+        at_once = {device: group.at_once for device, group in self._groups.items()}
         keeper = (
             ray.remote(Keeper)
             .options(num_cpus=0, scheduling_strategy=here)
-            .remote(self._out.resolve(), self._config, self._jobs, seconds=seconds, at_once=at_once)
+            .remote(self._out.resolve(), self._config, self._jobs, seconds=seconds, at_once=at_once, sent=sent)
         )
-        with self._placed() as options:
+        with ExitStack() as placed:
+            options = {device: placed.enter_context(_placed(group)) for device, group in self._groups.items()}
             refs = self._submitted(keeper, ray.put(tuple(prompts)), options)
             self._blocks = _answer(keeper.told.remote()).blocks
             total = max(least_blocks(self._config), self._blocks)
-            count, nodes = len(self._jobs), len(self._nodes)
+            count, nodes = len(self._jobs), sum(len(group.nodes) for group in self._groups.values())
             stage = f"{count} tasks on {nodes} node{'s' if nodes > 1 else ''}"
             self._shown.start(
                 stage, total, done=self._blocks, limits=Limits(wall_s=math.inf if seconds is None else seconds)
@@ -297,37 +180,20 @@ class Sweep:
                     ray.get(keeper.close.remote(), timeout=CANCEL_S)
         return self._outcomes
 
-    @contextmanager
-    def _placed(self) -> Iterator[dict[str, Any]]:
-        """The options of every task."""
-        import ray
-        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
-
-        own = self._resources
-        options: dict[str, Any] = {"num_cpus": own.cpus, "num_gpus": own.gpus, "memory": own.memory_bytes}
-        if own.gpus:
-            yield options | {"accelerator_type": own.accelerator_type}
-            return
-        group = ray.util.placement_group([own.asked] * len(self._nodes), strategy="STRICT_SPREAD")
-        try:
-            yield options | {"scheduling_strategy": PlacementGroupSchedulingStrategy(group)}
-        finally:
-            ray.util.remove_placement_group(group)
-
-    def _submitted(self, keeper: Any, prompts: Any, options: Mapping[str, Any]) -> dict[int, Any]:
+    def _submitted(self, keeper: Any, prompts: Any, options: Mapping[str | None, Mapping[str, Any]]) -> dict[int, Any]:
         """What every job will return, by its number; cells wait for their pair's acceptance, that for the machine."""
         import ray
 
-        task = ray.remote(measure).options(max_retries=-1, retry_exceptions=False, **options)
-        submit = partial(task.remote, keeper)
+        task = ray.remote(measure)
+        tasks = {device: task.options(max_retries=-1, retry_exceptions=False, **own) for device, own in options.items()}
         refs: dict[int, Any] = {}
-        machine: Any = None
+        machines: dict[str | None, Any] = {}
         recorded: dict[str, Any] = {}
         for number, job in enumerate(self._jobs):
-            after = machine if job.part.acceptance else recorded.get(job.pair)
-            refs[number] = submit(number, job, prompts, self._names, after)
+            after = machines.get(job.device) if job.part.acceptance else recorded.get(job.pair)
+            refs[number] = tasks[job.device].remote(keeper, number, job, prompts, self._names, after)
             if job.part.is_machine_alone:
-                machine = refs[number]
+                machines[job.device] = refs[number]
             elif job.part.acceptance:
                 recorded[job.pair] = refs[number]
         return refs
@@ -337,7 +203,7 @@ class Sweep:
         import ray
 
         waiting = {ref: number for number, ref in refs.items()}
-        seen_s = time.monotonic()
+        seen_s = dict.fromkeys(self._groups, time.monotonic())
         while waiting:
             ready, _ = ray.wait(list(waiting), timeout=POLL_S)
             for ref in ready:
@@ -351,13 +217,17 @@ class Sweep:
                     raise ended
             told: Told = _answer(keeper.told.remote())
             self._show(told)
-            if any(self._resources.fit(node) for node in ray.nodes()):
-                seen_s = time.monotonic()
-            elif time.monotonic() - seen_s > NODELESS_S:
-                for number in waiting.values():
+            nodes = ray.nodes()
+            for device, group in self._groups.items():
+                if any(map(group.resources.fit, nodes)):
+                    seen_s[device] = time.monotonic()
+            gone = [device for device, seen in seen_s.items() if time.monotonic() - seen > NODELESS_S]
+            for ref, number in list(waiting.items()):
+                if self._jobs[number].device in gone:
                     last = _answer(keeper.last_machine.remote(number)) or "every node"
                     _answer(keeper.give_up.remote(number, f"{last} was lost, and no other node has what it takes"))
-                break
+                    ray.cancel(ref)
+                    del waiting[ref]
         self._show(_answer(keeper.told.remote()))
         self._outcomes = _answer(keeper.outcomes.remote())
 
@@ -371,6 +241,24 @@ class Sweep:
         self._running = told.running
         self._shown.advance(max(0, told.blocks - self._blocks))
         self._blocks = max(self._blocks, told.blocks)
+
+
+@contextmanager
+def _placed(group: NodeGroup) -> Iterator[dict[str, Any]]:
+    """The options of every task of a group."""
+    import ray
+    from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+    own = group.resources
+    options: dict[str, Any] = {"num_cpus": own.cpus, "num_gpus": own.gpus, "memory": own.memory_bytes}
+    if own.gpus:
+        yield options | {"accelerator_type": own.accelerator_type}
+        return
+    bundles = ray.util.placement_group([own.asked] * len(group.nodes), strategy="STRICT_SPREAD")
+    try:
+        yield options | {"scheduling_strategy": PlacementGroupSchedulingStrategy(bundles)}
+    finally:
+        ray.util.remove_placement_group(bundles)
 
 
 def _answer(ref: Any) -> Any:
@@ -402,17 +290,18 @@ def measure_on_ray(
         KeyboardInterrupt: as it came; every finished block is kept.
     """
     check_ray(config.executor)
-    with connected(config.executor):
+    is_packed = config.executor.pack_weights
+    with ExitStack() as open_until_the_end:
+        package = open_until_the_end.enter_context(package_of(config)) if is_packed else None
+        open_until_the_end.enter_context(connected(config.executor, package))
         import ray
 
-        every = ray.nodes()
-        names = node_names([node for node in every if node["Alive"]])
-        resources = resources_of(config, sizes, every)
-        nodes = fitting_nodes(resources, names)
-        check_alike(nodes, names)
-        OpenRun(out, config, fresh=fresh).close()
-        is_known = (out / ENVIRONMENT).exists() and has_results(out)
+        names = node_names([node for node in ray.nodes() if node["Alive"]])
+        groups = node_groups(config, sizes, names)
+        with OpenRun(out, config, fresh=fresh) as opened:
+            unknown = unknown_devices(opened)
         pairs = [pair.name for pair in planned_pairs(config)]
-        jobs = planned_jobs(config, pairs, with_environment=not is_known)
+        jobs = planned_jobs(config, pairs, unknown)
         seconds = None if deadline.left_s == math.inf else deadline.left_s
-        return dict(Sweep(config, out, jobs, resources, names, nodes, shown).measure(prompts, seconds))
+        sent = packed_config(config) if is_packed else config
+        return dict(Sweep(config, out, jobs, groups, names, shown).measure(prompts, seconds, sent))

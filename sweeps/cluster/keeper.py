@@ -1,6 +1,6 @@
 """The one writer of a run directory whose parts are measured on other machines: an actor on the driver's own node.
 
-    keeper = ray.remote(Keeper).options(num_cpus=0).remote(path, config, jobs, seconds=600.0, at_once=4)
+    keeper = ray.remote(Keeper).options(num_cpus=0).remote(path, config, jobs, seconds=600.0, at_once={None: 4})
     keeper.begin.remote(3, "node-7")            # what job 3 has to know, and the seconds it may take
     keeper.take.remote(3, "node-7", files)      # journalled before it returns
     keeper.end.remote(3, outcome)
@@ -17,17 +17,18 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from specgauge.configs.loader import config_to_yaml
 from specgauge.model.arms import arm_names
-from specgauge.sweeps.cluster.exchange import Files, packed, take_in
-from specgauge.sweeps.plan import plan_cells
+from specgauge.sweeps.cluster.exchange import Files, device_of, packed, take_in
+from specgauge.sweeps.plan import plan_cells, planned_pairs
 from specgauge.sweeps.run.budget import Deadline
 from specgauge.sweeps.run.session import Part
 from specgauge.sweeps.run.worker import end_pair
+from specgauge.sweeps.store.environment import DEVICES, environment_on, machine_of
 from specgauge.sweeps.store.outcomes import ALL_MISSING, PairOutcome, together
 from specgauge.sweeps.store.rows import read_mapping, write_mapping
-from specgauge.sweeps.store.rundir import ENVIRONMENT
-from specgauge.sweeps.store.schema import machine_of
-from specgauge.sweeps.store.writer import OpenRun
+from specgauge.sweeps.store.rundir import CONFIG, ENVIRONMENT
+from specgauge.sweeps.store.writer import OpenRun, has_results
 
 if TYPE_CHECKING:
     from specgauge.configs.schema import Config
@@ -46,6 +47,8 @@ class Job:
     part: Part
     label: str
     """In words, such as `p, batch size 4`."""
+    device: str | None = None
+    """The `accelerator_type` of its pair."""
 
     def part_with(self, prompts: tuple[Any, ...]) -> Part:
         """The part, with the prompts that it is measured by."""
@@ -76,14 +79,26 @@ class Told:
 class Keeper:
     """Keeps what tasks measure in a run directory that nobody else writes."""
 
-    def __init__(self, path: Path, config: Config, jobs: Sequence[Job], *, seconds: float | None, at_once: int) -> None:
-        """Open the run directory at `path`; `at_once` is how many jobs are measured at a time.
+    def __init__(
+        self,
+        path: Path,
+        config: Config,
+        jobs: Sequence[Job],
+        *,
+        seconds: float | None,
+        at_once: Mapping[str | None, int],
+        sent: Config | None = None,
+    ) -> None:
+        """Open the run directory at `path`; `at_once` is how many jobs are measured at a time, by their device.
+
+        sent: the configuration that tasks are told, where it is not the run's own.
 
         Raises:
             ValueError: another process writes it, or it is damaged.
         """
         self._opened = OpenRun(path, config, fresh=False)
         self._jobs, self._at_once, self._deadline = jobs, at_once, Deadline(seconds)
+        self._sent = sent or config
         self._begun: set[int] = set()
         self._lost: dict[int, list[str]] = {}
         """The nodes of a job's tries that have not brought a block."""
@@ -119,17 +134,19 @@ class Keeper:
         tries.append(machine)
         self._begun.add(number)
         self._told.running[number] = machine
-        return Order(files=packed(self._opened, job.pair, job.part), seconds=None if seconds == math.inf else seconds)
+        files = packed(self._opened, job.pair, job.part)
+        files[CONFIG] = config_to_yaml(self._sent).encode()
+        return Order(files=files, seconds=None if seconds == math.inf else seconds)
 
     def _seconds_of(self, number: int) -> float:
-        """What a job may take: the seconds left, shared by it and those of its kind that follow it."""
-        kind = self._jobs[number].part.acceptance
+        """What a job may take: the seconds left, shared by it and those of its kind that follow it on its device."""
+        kind, device = self._jobs[number].part.acceptance, self._jobs[number].device
         waiting = [
             one
             for one, job in enumerate(self._jobs)
-            if job.part.acceptance == kind and (one not in self._begun or one == number)
+            if (job.part.acceptance, job.device) == (kind, device) and (one not in self._begun or one == number)
         ]
-        return self._deadline.left_s / math.ceil(len(waiting) / self._at_once)
+        return self._deadline.left_s / math.ceil(len(waiting) / self._at_once[device])
 
     def take(self, number: int, machine: str, files: Files) -> None:
         """Keep what a task measured; it is on the disk when this returns.
@@ -142,26 +159,32 @@ class Keeper:
         files = dict(files)
         found = files.pop(ENVIRONMENT, None)
         if found is not None:
-            self._check_environment(path, found, machine)
+            self._check_environment(path, found, machine, self._jobs[number].device)
         if files:
             self._told.blocks += take_in(self._opened, files, machine=machine)
             self._lost[number].clear()
             self._lost[number].append(machine)
             self._name_machine(path, machine, self._jobs[number].label)
 
-    def _check_environment(self, path: Path, found: bytes, machine: str) -> None:
-        """Keep the first environment; refuse a node whose own is another."""
+    def _check_environment(self, path: Path, found: bytes, machine: str, device: str | None) -> None:
+        """Keep the first environment of a device; refuse a node whose own is another."""
         own = path.with_name(f".{machine}.json")
         own.write_bytes(found)
         try:
             environment = read_mapping(own)
         finally:
             own.unlink()
-        if not path.exists():
+        kept = read_mapping(path) if path.exists() else {}
+        known = environment_on(kept, device)
+        if not known:
+            environment.pop("schema", None)
+            if device is not None:
+                devices = {**kept.get(DEVICES, {}), device: environment}
+                environment = {**kept, DEVICES: dict(sorted(devices.items()))}
             write_mapping(path, environment)
             return
         now = machine_of(environment)
-        for name, before in machine_of(read_mapping(path)).items():
+        for name, before in machine_of(known).items():
             if before != now[name]:
                 raise ValueError(
                     f"{path.parent}: measured with {name} {before!r}, on {machine} it is {now[name]!r}; let nodes of "
@@ -218,30 +241,58 @@ class Keeper:
             found.setdefault(job.pair, []).append(
                 self._outcomes.get(number, PairOutcome(left_out=[f"whatever was missing of {job.label}"]))
             )
-        return {pair: together(parts, at_once=self._at_once) for pair, parts in found.items()}
+        devices = {job.pair: job.device for job in self._jobs}
+        return {pair: together(parts, at_once=self._at_once[devices[pair]]) for pair, parts in found.items()}
 
     def close(self) -> None:
         """Let go of the directory."""
         self._opened.close()
 
 
-def planned_jobs(config: Config, pairs: Sequence[str], *, with_environment: bool) -> list[Job]:
-    """The jobs of a run: the machine first where it is not known, then acceptance, then the cells of a batch size.
+def unknown_devices(opened: OpenRun) -> dict[str | None, str]:
+    """The devices of which nothing is measured yet, each with its first pair; what was known of them is forgotten."""
+    path = opened.path / ENVIRONMENT
+    pairs: dict[str | None, list[str]] = {}
+    for pair in planned_pairs(opened.config):
+        pairs.setdefault(pair.accelerator_type, []).append(pair.name)
+    kept = read_mapping(path) if path.exists() else {}
+    unknown = {
+        device: names[0]
+        for device, names in pairs.items()
+        if not (environment_on(kept, device) and has_results(opened.path, None if device is None else names))
+    }
+    if None in unknown:
+        path.unlink(missing_ok=True)
+    elif kept and unknown:
+        known = {device: one for device, one in kept.get(DEVICES, {}).items() if device not in unknown}
+        write_mapping(path, {**kept, DEVICES: known})
+    return unknown
+
+
+def planned_jobs(config: Config, pairs: Sequence[str], unknown: Mapping[str | None, str]) -> list[Job]:
+    """The jobs of a run: the unknown devices' machines, then acceptance, then the cells of a batch size.
 
     All cells of a pair and batch size are one job: they are interleaved, and share `precision.max_seconds`. Those that
     should take longest come first.
     """
-    jobs = []
-    if with_environment:
-        jobs.append(Job(pair=pairs[0], part=Part(acceptance=False, cells=()), label="the machine"))
-    jobs += [Job(pair=pair, part=Part(cells=()), label=f"{pair}, acceptance") for pair in pairs]
+    jobs = [
+        Job(
+            pair=pair,
+            part=Part(acceptance=False, cells=()),
+            label="the machine" if device is None else f"the machine with {device}",
+            device=device,
+        )
+        for device, pair in unknown.items()
+    ]
+    of = {pair: device_of(config, pair) for pair in pairs}
+    jobs += [Job(pair=pair, part=Part(cells=()), label=f"{pair}, acceptance", device=of[pair]) for pair in pairs]
     groups: dict[tuple[int, str], list[str]] = {}
     for pair in pairs:
         for cell in plan_cells(config, pair):
             groups.setdefault((cell.batch_size, pair), []).append(cell.id)
     for (batch_size, pair), cells in sorted(groups.items(), key=lambda one: -one[0][0]):
         part = Part(acceptance=False, cells=tuple(cells))
-        jobs.append(Job(pair=pair, part=part, label=f"{pair}, batch size {batch_size}"))
+        jobs.append(Job(pair=pair, part=part, label=f"{pair}, batch size {batch_size}", device=of[pair]))
     return jobs
 
 

@@ -17,12 +17,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from specgauge.configs.loader import load_config
+from specgauge.bench.processor import cpu_name
+from specgauge.configs.loader import config_to_yaml, load_config
 from specgauge.sweeps.cluster.exchange import Changes, unpack
 from specgauge.sweeps.run.budget import Deadline
 from specgauge.sweeps.run.worker import measure_apart, of_the_machine
+from specgauge.sweeps.store.environment import PACKAGES
+from specgauge.sweeps.store.files import write_text_atomically
 from specgauge.sweeps.store.rundir import CONFIG
-from specgauge.sweeps.store.schema import PACKAGES
 
 if TYPE_CHECKING:
     from specgauge.sweeps.cluster.keeper import Job, Order
@@ -30,20 +32,12 @@ if TYPE_CHECKING:
 
 def versions() -> dict[str, str | None]:
     """What must be alike on every node: Python, the packages behind a measurement, and the processor."""
-    found: dict[str, str | None] = {"python": platform.python_version(), "cpu": _cpu()}
+    found: dict[str, str | None] = {"python": platform.python_version(), "cpu": cpu_name()}
     for package in PACKAGES:
         found[package] = None
         with suppress(importlib.metadata.PackageNotFoundError):
             found[package] = importlib.metadata.version(package)
     return found
-
-
-def _cpu() -> str | None:
-    with suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or None
 
 
 def machine_name(names: Mapping[str, str]) -> str:
@@ -74,7 +68,9 @@ def measure(
         with TemporaryDirectory(prefix="specgauge-") as name:
             folder = Path(name)
             unpack(order.files, folder)
-            config, changes = load_config(folder / CONFIG), Changes(folder)
+            config = load_config(folder / CONFIG)  # which finds packed weights in the working directory
+            write_text_atomically(folder / CONFIG, config_to_yaml(config))
+            changes = Changes(folder)
 
             def send() -> None:
                 found = changes.new()

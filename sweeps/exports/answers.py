@@ -13,7 +13,7 @@ from itertools import groupby
 
 from specgauge.model.decision import Verdict, ratio_text
 from specgauge.model.schedule import ScheduleStep
-from specgauge.sweeps.exports.schedule import DecidedRange
+from specgauge.sweeps.exports.schedule import DecidedRange, Gap
 from specgauge.sweeps.foretell.machine import DraftKind
 
 
@@ -96,6 +96,8 @@ class ServingAnswers:
     """From batch size 1 to the largest known, without gaps."""
     points: tuple[PointAnswer, ...]
     """Rising in batch size, at least one."""
+    gaps: tuple[Gap, ...] = ()
+    """What was measured leaves between; of a plan none: it foretells every batch size."""
     reach: str
     """How far the batch sizes known reach, and what is written beyond: of schedules alone."""
     notes: tuple[str, ...] = ()

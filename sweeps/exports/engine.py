@@ -80,6 +80,7 @@ def header_lines(answers: ServingAnswers, engine: Engine, export: Export) -> Ite
         for one in answers.open_ranges:
             sizes = str(one.first) if one.first == one.last else f"{one.first} to {one.last}"
             yield f"batch {sizes}: γ {one.gamma}, undecided: {one.reason}"
+        yield from (gap.words for gap in answers.gaps)
         yield answers.reach
     yield from export.notes
     yield from answers.notes

@@ -8,26 +8,32 @@ configured for is answered from the same recorded positions, as every rule is: t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
+from specgauge.configs.engines import AT_ZERO
 from specgauge.configs.errors import did_you_mean
 from specgauge.configs.fields import EMBEDDED
 from specgauge.configs.pairs import LayersDraft, ModelConfig, NgramDraft, PairConfig
 from specgauge.model.checks import finite_or_none
 from specgauge.model.decision import OPTIMISTIC
 from specgauge.model.sampling import chain_name
+from specgauge.model.search.candidates import EQUIVALENCE_MARGIN
 from specgauge.model.speedup import round_times_s
 from specgauge.sweeps.analysis.cell_estimate import CellEstimate
 from specgauge.sweeps.analysis.predictions import AnalysedRun
+from specgauge.sweeps.analysis.served import zero_words
 from specgauge.sweeps.analysis.settings import RunSetting, cells_of
 from specgauge.sweeps.analysis.timings import CellTimings
 from specgauge.sweeps.exports.answers import DraftSource, GammaFigures, PointAnswer, ServingAnswers
 from specgauge.sweeps.exports.engine import DraftRules
-from specgauge.sweeps.exports.schedule import KnownPoint, Undecided, answer, decided_schedule
+from specgauge.sweeps.exports.schedule import KnownPoint, Undecided, answer, decided_schedule, gaps
 from specgauge.sweeps.imports.write import UNKNOWN
 from specgauge.sweeps.plan import chains, planned_pairs, settings_of
 from specgauge.sweeps.recommend import recommend, refuse_what_is_not_there
+from specgauge.sweeps.served.validation import served_policies
+from specgauge.sweeps.store.environment import environment_on
 from specgauge.sweeps.store.rundir import Run
 
 
@@ -68,12 +74,11 @@ def run_answers(
         warnings += _chosen("context", str(context), list(map(str, contexts)))
     known = _known_points(analysed, setting, [cell for cell in cells if cell.cell.context == context], warnings)
     confidence = run.config.precision.confidence
-    ranges = decided_schedule(
-        {size: known_point for size, (known_point, _) in known.items()}, undecided=undecided, confidence=confidence
-    )
+    known_points = {size: known_point for size, (known_point, _) in known.items()}
+    ranges = decided_schedule(known_points, undecided=undecided, confidence=confidence)
     return ServingAnswers(
         source=str(run.path),
-        origin=_origin(run),
+        origin=_origin(run, chosen_pair),
         target=_loadable(chosen_pair.target),
         draft=_draft(chosen_pair),
         pair=setting.key.pair,
@@ -85,8 +90,9 @@ def run_answers(
         confidence=confidence,
         ranges=ranges,
         points=tuple(_point(size, *known[size], undecided) for size in sorted(known)),
+        gaps=gaps(known_points, ranges, confidence=confidence),
         reach=_reach(sorted(known), is_imported=run.is_imported),
-        notes=tuple(_notes(setting, analysed, [point for point, _ in known.values()], context)),
+        notes=tuple(_notes(setting, analysed, {size: point for size, (point, _) in known.items()}, context)),
         warnings=tuple(warnings),
     )
 
@@ -168,18 +174,35 @@ def _reach(sizes: list[int], *, is_imported: bool) -> str:
             more = "import runs at more batch sizes beside these"
         return f"{below}only batch size {sizes[0]} was measured: γ is 0 beyond it; {more}"
     measured = ", ".join(map(str, sizes))
-    between = f"between the batch sizes measured ({measured}) costs are interpolated"
+    between = f"measured at batch size {measured}, costs interpolated between them"
     return f"{below}{between}; beyond {sizes[-1]} nothing was measured: γ is 0"
 
 
-def _notes(setting: RunSetting, analysed: AnalysedRun, points: list[KnownPoint], context: int) -> Iterator[str]:
-    if any(point.costs.is_optimistic for point in points):
+def _notes(setting: RunSetting, analysed: AnalysedRun, known: Mapping[int, KnownPoint], context: int) -> Iterator[str]:
+    if any(point.costs.is_optimistic for point in known.values()):
         yield f"S is {OPTIMISTIC}"
     is_timed = setting.draft_chain == setting.chain or setting.draft_chain in chains(analysed.run.config)
     if not (is_timed or analysed.run.has_counts):
         yield "the time of a draft step is that of drawn drafts; greedy ones were not timed"
+    if analysed.run.is_served:
+        own = [row for row in served_policies(analysed.run, [setting]) if row["context"] == context]
+        if words := zero_words(own):
+            yield words
+        yield from _less_than_zero(known, own)
     if whole := recommend(analysed.run, setting=setting.key, context=context).whole_requests_lose:
         yield whole
+
+
+def _less_than_zero(known: Mapping[int, KnownPoint], policies: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """Where γ = 0 is written and drafts would cost less than it does; policies: rows of validation.csv."""
+    for row in policies:
+        point, zero = known.get(row["batch_size"]), row["speedup_measured"]
+        if row["policy"] != AT_ZERO or zero is None or point is None or point.estimate.decision.verdict == "speculate":
+            continue
+        gamma = point.estimate.recommended_gamma
+        own = float(point.estimate.speedup[point.estimate.gammas.tolist().index(gamma)])
+        if own > zero / (1 - EQUIVALENCE_MARGIN):
+            yield f"batch {row['batch_size']}: γ {gamma} has S {own:.2f} there, 0 by schedule {zero:.2f}"
 
 
 def _point(size: int, known: KnownPoint, estimate: CellEstimate, undecided: Undecided) -> PointAnswer:
@@ -201,7 +224,7 @@ def _point(size: int, known: KnownPoint, estimate: CellEstimate, undecided: Unde
     )
 
 
-def _origin(run: Run) -> str:
+def _origin(run: Run, pair: PairConfig) -> str:
     days = sorted(line.at[:10] for line in run.journal() if line.at)
     if run.is_imported:
         release = run.environment.get("release")
@@ -211,9 +234,10 @@ def _origin(run: Run) -> str:
     day = days[-1] if days else "on an unknown day"
     if run.is_served:
         return f"measured {day} on servers ({run.environment.get('engine')})"
-    device = run.environment.get("device")
+    environment = environment_on(run.environment, pair.accelerator_type)
+    device = environment.get("device")
     if device in (None, "cpu"):
-        device = run.environment.get("cpu") or device or "an unknown machine"
+        device = environment.get("cpu") or device or "an unknown machine"
     return f"measured {day} on {device}"
 
 

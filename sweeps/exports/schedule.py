@@ -8,14 +8,15 @@ each replicate has S over the estimate: the r-th best of one with the r-th best 
 or two noisy batch sizes would leave less doubt between them than at either. The decision is then taken as everywhere
 (`specgauge.model.decision`), but that nothing is decided between two batch sizes which is decided at neither. At both
 ends the answer is exactly the run's. Below the smallest measured batch size its γ goes on; beyond the largest nothing
-is known and nothing is said.
+is known and nothing is said. Rounds may also rise otherwise than on a line, with steps that nothing tells of: `gaps`
+says what S then is at worst and at best.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -23,15 +24,23 @@ import numpy as np
 from specgauge.model.acceptance.acceptance import Acceptance
 from specgauge.model.checks import FloatArray
 from specgauge.model.costs import RoundCosts
-from specgauge.model.decision import Decision, SpeedupEstimate, Verdict, summarise
-from specgauge.model.schedule import equal_ranges, sizes_between
+from specgauge.model.decision import Decision, SpeedupEstimate, Verdict, ratio_text, summarise
+from specgauge.model.schedule import equal_ranges
 from specgauge.model.settings import Provenance
-from specgauge.model.speedup import speedups
+from specgauge.model.speedup import round_times_s, speedups
+from specgauge.model.stats.bootstrap import percentile_interval
 
 OFF: Final = "off"
 RECOMMENDED: Final = "gamma"
 Undecided = Literal["off", "gamma"] | int
-"""What is written where the decision is open: no drafts, the γ that would be recommended, or a γ of one's own."""
+"""What is written where the decision is open: no drafts, the recommended γ where its S is over 1, or one's own γ."""
+RISE = 2.0
+"""Concentration of the Dirichlet process that rounds rise by between two measured batch sizes: infinite is the line."""
+SHOWN = 8
+"""Batch sizes between two measured ones whose intervals are looked at."""
+_CHANCE = 17
+_STEPS = 24
+"""Of a path; the last one takes what the others leave, (2/3)^23 on average."""
 EVALUATED = 64
 """Batch sizes between two measured ones at which the decision is taken; where it changes, at those between too."""
 
@@ -55,6 +64,26 @@ class KnownPoint:
     costs: RoundCosts
     acceptance: Acceptance
     estimate: SpeedupEstimate
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gap:
+    """Batch sizes between two that were measured, both ends included, and S of the γ that are written there."""
+
+    first: int
+    last: int
+    low: float | None
+    """Of the interval at the batch size where it is lowest; None where all is off, or S has no interval."""
+    high: float | None
+
+    @property
+    def words(self) -> str:
+        """One line: where it is, and how far S may lie off."""
+        sizes = str(self.first) if self.first == self.last else f"{self.first} to {self.last}"
+        found = f"batch {sizes}: interpolated"
+        if self.low is None or self.high is None:
+            return found
+        return f"{found}; S {ratio_text(self.low)} to {ratio_text(self.high)} where rounds may rise in steps"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,21 +124,51 @@ def decided_schedule(
     return answer_ranges(answers)
 
 
-def best_speedups(points: Mapping[int, KnownPoint]) -> dict[int, float]:
-    """The largest S from all evidence at batch sizes from the smallest to the largest of `points`, rising.
-
-    Between two measured ones it is that of the γ which both know, their costs interpolated; none where they share no γ.
-    """
-    sizes = sorted(points)
-    found = {size: float(points[size].estimate.speedup.max()) for size in sizes}
-    for low, high in pairwise(sizes):
+def gaps(points: Mapping[int, KnownPoint], ranges: Sequence[DecidedRange], *, confidence: float) -> tuple[Gap, ...]:
+    """What lies between the batch sizes of `points`, with S of what the ranges have there however rounds rise."""
+    found = []
+    for low, high in pairwise(sorted(points)):
         shared = np.intersect1d(points[low].estimate.gammas, points[high].estimate.gammas).tolist()
-        if not shared:
+        if high - low < 2:
             continue
-        first, second = (_End.of(points[size], size, shared) for size in (low, high))
-        for size in sizes_between(low, high)[1:-1].tolist():
-            found[size] = float(_estimate_between(first, second, size, (size - low) / (high - low)).max())
-    return dict(sorted(found.items()))
+        intervals = []
+        if shared:
+            first, second = (_End.of(points[size], size, shared) for size in (low, high))
+            rises = Rises.drawn(first.drawn.shape[0], len(shared))
+            for size in np.unique(
+                np.linspace(low + 1, high - 1, min(high - low - 1, SHOWN)).round().astype(int)
+            ).tolist():
+                gamma = next(one.gamma for one in ranges if one.first <= size <= one.last)
+                if gamma in shared and first.drawn.size:
+                    share = (size - low) / (high - low)
+                    times = rises.off_the_line(first.times_s, second.times_s, share)
+                    drawn = first.drawn ** (1 - share) * second.drawn**share * times[:, :1] / times[:, 1:]
+                    own = (_estimate_between(first, second, size, share) * drawn)[:, shared.index(gamma)]
+                    intervals.append(percentile_interval(own, confidence))
+        found.append(
+            Gap(
+                first=low + 1,
+                last=high - 1,
+                low=min((float(one[0]) for one in intervals), default=None),
+                high=max((float(one[1]) for one in intervals), default=None),
+            )
+        )
+    return tuple(found)
+
+
+def paying_sizes(points: Mapping[int, KnownPoint], *, confidence: float) -> tuple[list[tuple[int, int]], int | None]:
+    """Where the schedule that takes undecided γ has drafts, and its first batch size after those without.
+
+    Ranges with both ends, from the smallest to the largest of `points`; None where it has drafts up to the largest, or
+    nowhere. Arguments as `decided_schedule`.
+    """
+    ranges = decided_schedule(points, undecided=RECOMMENDED, confidence=confidence)
+    found = []
+    for has_drafts, group in groupby(ranges, key=lambda one: one.gamma > 0):
+        own = list(group)
+        if has_drafts and own[-1].last >= min(points):
+            found.append((max(own[0].first, min(points)), own[-1].last))
+    return found, found[0][1] + 1 if found and found[0][1] < max(points) else None
 
 
 def check_undecided(undecided: Undecided, gammas: Collection[int], known: str = "measured") -> None:
@@ -127,9 +186,11 @@ def answer(estimate: SpeedupEstimate, undecided: Undecided, *, beside: tuple[Ver
     if beside is not None and decision.verdict not in beside:
         decision = Decision(verdict="undecided", reason=f"not decided at the batch sizes beside it; {decision.reason}")
     gamma = estimate.recommended_gamma if decision.verdict == "speculate" else 0
-    if decision.verdict == "undecided" and undecided != OFF:
+    if decision.verdict == "undecided" and undecided == RECOMMENDED:
+        gamma = estimate.recommended_gamma if estimate.speedup.max() > 1 else 0
+    elif decision.verdict == "undecided" and undecided != OFF:
         check_undecided(undecided, estimate.gammas.tolist())
-        gamma = estimate.recommended_gamma if undecided == RECOMMENDED else int(undecided)
+        gamma = int(undecided)
     return Answer(gamma=gamma, verdict=decision.verdict, reason=decision.reason, is_known=beside is None)
 
 
@@ -186,6 +247,8 @@ class _End:
     costs: RoundCosts
     """(G,) estimates, and so is the acceptance."""
     acceptance: Acceptance
+    times_s: FloatArray
+    """(1 + G,) T_decode and T_round."""
     moved: FloatArray
     """(G,) S from all evidence over S predicted."""
     drawn: FloatArray
@@ -199,9 +262,41 @@ class _End:
         return cls(
             costs=costs,
             acceptance=acceptance,
+            times_s=np.append(costs.t_decode_s, round_times_s(costs, acceptance, batch_size=batch_size)),
             moved=estimate / speedups(costs, acceptance, batch_size=batch_size),
             drawn=replicates[np.argsort(replicates.max(axis=1), kind="stable")] / estimate,
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rises:
+    """By what share of the whole T_decode and T_round have risen between two batch sizes, path by path.
+
+    A path is a distribution function drawn from a Dirichlet process whose mean is the line (Sethuraman, Statistica
+    Sinica 4 (1994), 639), each γ for itself: an engine has steps there, of graphs or of tiles, which nothing tells of.
+    """
+
+    steps: FloatArray
+    """(R, 1 + G, K) by how much each step rises; plain decoding first."""
+    places: FloatArray
+    """(R, 1 + G, K) where, from 0 to 1."""
+
+    @classmethod
+    def drawn(cls, replicates: int, gammas: int) -> Rises:
+        """R paths of plain decoding and G gammas, the same whatever they are of."""
+        generator = np.random.default_rng(_CHANCE)
+        shape = replicates, 1 + gammas, _STEPS
+        broken = generator.beta(1.0, RISE, shape)
+        broken[..., -1] = 1.0  # what is left
+        left = np.cumprod(1.0 - broken, axis=-1)
+        steps = broken * np.concatenate([np.ones((*shape[:2], 1)), left[..., :-1]], axis=-1)
+        return cls(steps=steps, places=generator.random(shape))
+
+    def off_the_line(self, low_s: FloatArray, high_s: FloatArray, share: float) -> FloatArray:
+        """(R, 1 + G) T over that on the line, from (1 + G,) T at both ends, plain decoding first."""
+        risen = np.where(self.places <= share, self.steps, 0.0).sum(axis=-1)
+        found = (low_s + risen * (high_s - low_s)) / (low_s + share * (high_s - low_s))
+        return np.asarray(found, dtype=np.float64)
 
 
 def _estimate_between(first: _End, second: _End, size: int, share: float) -> FloatArray:

@@ -51,6 +51,7 @@ from specgauge.sweeps.analysis.timings import CellTimings, timings_of
 from specgauge.sweeps.foretell.machine import Dtypes, deployment
 from specgauge.sweeps.model_sizes import Role, model_folder
 from specgauge.sweeps.plan import planned_pairs
+from specgauge.sweeps.store.environment import DEVICES
 from specgauge.sweeps.store.rundir import PREDICTIONS, Run
 from specgauge.sweeps.store.schema import PredictionRow
 
@@ -106,8 +107,14 @@ def groups_of_run(run: Run, entry: HardwareEntry, *, tensor_parallel: int = 1) -
     """What a run timed of its targets, a group for each pair and mode: a row for every cell and gamma.
 
     Raises:
-        ValueError: nothing was timed, or a target whose shape is not known.
+        ValueError: nothing was timed, several kinds of device were, or a target's shape is not known.
     """
+    devices = run.environment.get(DEVICES) or {}
+    if len(devices) > 1:
+        raise ValueError(
+            f"{run.path}: expected a run on one kind of device, got {', '.join(devices)}; measure a run on the one to "
+            "be calibrated (executor.accelerator_type)"
+        )
     timed, overheads_s = timings_of(run), _overheads_s(run)
     groups = []
     for pair in planned_pairs(run.config):

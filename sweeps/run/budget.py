@@ -61,6 +61,10 @@ class Deadline:
         """The ends of so many parts of a stage, alike; what one leaves is shared by those that follow."""
         return (self.share(1 / (parts - place)) for place in range(parts))
 
+    def wait(self, seconds: float) -> None:
+        """Let it end so much later: what was waited for is none of its own work."""
+        self._ends_s += seconds
+
     @property
     def now_s(self) -> float:
         """The time in seconds, by the clock that it goes by."""

@@ -167,6 +167,9 @@ def work_apart(pipe: Connection, shown: Connection, is_served: bool) -> None:
             import_bench()
         work, *task = pickle.loads(tasks.get())
         pipe.send(work(*task))
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        os._exit(0)  # all is written; to take down torch takes a second
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
 

@@ -18,7 +18,7 @@ from specgauge.configs.schema import check_prompt_tokens
 from specgauge.model.arms import arm_names
 from specgauge.sweeps.estimate import over_memory
 from specgauge.sweeps.model_sizes import read_pair_sizes
-from specgauge.sweeps.plan import Cell, plan_cells
+from specgauge.sweeps.plan import Cell, begun_config, begun_points, plan_cells
 from specgauge.sweeps.run.budget import Deadline
 from specgauge.sweeps.run.progress import Progress
 from specgauge.sweeps.store.checkpoint import Checkpoint, Kind, Label
@@ -163,7 +163,8 @@ class Session:
         self.part = part
         self.run, self.pair, self.config, self.progress = run, pair, run.config, progress
         self.prompts = PairPrompts(run, pair.name, prompts)
-        planned = [cell for cell in plan_cells(run.config) if cell.pair == pair.name]
+        begun = begun_config(run.config, begun_points(run.journal.latest.values()))
+        planned = [cell for cell in plan_cells(begun) if cell.pair == pair.name]
         self.cells = [cell for cell in planned if not part.cells or cell.id in part.cells]
         self.arms = arm_names(run.config.grid.gamma, catches_up=self.cells[0].catches_up)
         self.mark, self.skipped = Checkpoint(run.path), skipped

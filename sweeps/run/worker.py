@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from specgauge.configs.loader import load_config
 from specgauge.exits import INTERRUPTED, debug_by_environment
 from specgauge.model.arms import arm_names
-from specgauge.sweeps.plan import Cell, plan_cells
+from specgauge.sweeps.plan import Cell, begun_config, begun_points, plan_cells
 from specgauge.sweeps.run.budget import Deadline
 from specgauge.sweeps.run.pair import environment_of, measure_pair
 from specgauge.sweeps.run.pair_process import PairProcess
@@ -174,7 +174,8 @@ def _death(code: int) -> str:
 def end_pair(opened: OpenRun, pair: str, reason: str, part: Part = WHOLE) -> PairOutcome:
     """The outcome of a part of a pair that is not tried again, every arm without a block recorded as killed."""
     killed, config, run = f"killed: {reason}", opened.config, opened.path
-    own = [cell for cell in plan_cells(config) if cell.pair == pair and (part.cells is None or cell.id in part.cells)]
+    begun = begun_config(config, begun_points(opened.journal.latest.values()))
+    own = [cell for cell in plan_cells(begun) if cell.pair == pair and (part.cells is None or cell.id in part.cells)]
     _record(opened, own, reason)
     missing = [one.name for one in config.sampling if not acceptance_path(run, pair, one.name).exists()]
     sizes = "" if part.cells is None else f" of batch size {', '.join(map(str, sorted({c.batch_size for c in own})))}"

@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from specgauge.bench.serving.engine_keys import misspelt
 from specgauge.configs.engines import EXPORTED
-from specgauge.sweeps.plan import Cell, plan_cells
+from specgauge.sweeps.plan import Cell, begun_config, plan_cells
 from specgauge.sweeps.run.progress import duration_text
 from specgauge.sweeps.served.launching import BLOCKS_A_VISIT, Launch, LiveServer, RequestServer, checked_gammas
 from specgauge.sweeps.served.load import requests_of
+from specgauge.sweeps.served.search import PARTS_A_START, most_passes
 from specgauge.sweeps.served.validating import BLOCKS
 from specgauge.sweeps.served.visits import PairServers
 from specgauge.sweeps.text_table import count, text_table
@@ -32,6 +34,8 @@ def describe_served(config: Config) -> str:
     Raises:
         ValueError: a command cannot be made for a γ.
     """
+    planned = config
+    config = begun_config(planned, ())
     cells = plan_cells(config)
     headings = ("pair", "chain", "batch size", "context")
     rows = [(cell.pair, cell.chain, str(cell.batch_size), str(cell.context)) for cell in cells[:SHOWN_CELLS]]
@@ -40,6 +44,7 @@ def describe_served(config: Config) -> str:
     lines = [
         f"{config.name}: {count(len(cells), 'cell')}",
         *(f"  {line}" for line in (*text_table(headings, rows).splitlines(), *more)),
+        *_searched(planned, len(cells)),
         "",
         f"arms of each cell: plain decoding, rounds of γ = {', '.join(map(str, config.grid.gamma))}{_own(config)}",
         f"  {precision.min_blocks} to {precision.max_blocks} blocks, until ±{precision.relative_ci:.3g} of the median "
@@ -50,8 +55,18 @@ def describe_served(config: Config) -> str:
     for pair in config.pairs:
         own = [cell for cell in cells if cell.pair == pair.name]
         if own:
-            lines += [*_pair_lines(config, pair, own), ""]
+            lines += [*_pair_lines(planned, pair, own), ""]
     return "\n".join(lines[:-1])
+
+
+def _searched(config: Config, first: int) -> Iterator[str]:
+    """What a search for batch sizes may add."""
+    if config.grid.are_sizes_searched:
+        sizes, left = config.grid.batch_size, len(plan_cells(config)) - first
+        yield (
+            f"  and up to {count(left, 'cell')} of other batch sizes from {sizes[0]} to {sizes[-1]}: those at which "
+            "another γ may be the best"
+        )
 
 
 def _own(config: Config) -> str:
@@ -76,6 +91,8 @@ def _pair_lines(config: Config, pair: PairConfig, cells: list[Cell]) -> Iterator
     limit_s = config.precision.max_seconds
     sizes = {cell.batch_size for cell in cells}
     blocks = "blocks" if limit_s is None else f"blocks for up to {duration_text(limit_s * len(sizes))}"
+    if config.grid.are_sizes_searched and limit_s is not None:
+        blocks += f" and {duration_text(limit_s)} for each batch size more"
     yield f"pair {pair.name}: target {pair.target.label}, draft {pair.draft.label}"
     launch = servers.launch
     if launch is None:
@@ -97,12 +114,16 @@ def _pair_lines(config: Config, pair: PairConfig, cells: list[Cell]) -> Iterator
     yield from (f"  {line}" for line in _commands(launch, gammas, is_live, checked_gammas(launch, gammas)))
     for name, (under, most) in servers.launches().items():
         yield f"  arm {name}: {under.command(most, PORT).line}"
+        for key, known in misspelt(launch.engine.kind, under.own).items():
+            yield f"  warning: arm {name}: {launch.engine.kind} is not known to have {key!r}; did you mean {known!r}?"
+    passes = most_passes(config.grid.batch_size, PARTS_A_START) if config.grid.are_sizes_searched else 0
     which = "each arm, and back"
     if any(isinstance(one, RequestServer) for one in visits):
         which += f"; that of γ = {max(gammas)} for all where its build takes γ from a request"
     yield (
         f"  time: {blocks}, and {count(fewest, 'start')} of a server"
         + ("" if is_live else f" ({which}), more where times are not known by then")
+        + (f"; as many again for more batch sizes, up to {count(passes, 'time')}" if passes else "")
         + f", with up to {duration_text(own.ready_seconds)} each to be ready"
     )
     yield from (f"  {line}" for line in _validation(config, servers, is_live=is_live))
@@ -133,8 +154,7 @@ def _validation(config: Config, servers: PairServers, *, is_live: bool) -> Itera
     starts = 0
     if launch is not None:
         apart = len(policies) + bool(servers.follows and not forced)
-        plain = 0 if launch.is_plain_live else 1
-        starts = 1 + 2 * (apart + plain) if is_live else 2 * (1 + most + apart)
+        starts = 1 + 2 * (apart + 1) if is_live else 2 * (1 + most + apart)
     limit = "" if asked.max_seconds is None else f" for up to {duration_text(asked.max_seconds)}"
     yield f"  time: blocks{limit}" + (f", and up to {count(starts, 'start')} of a server" if starts else "")
 
@@ -145,10 +165,8 @@ def _rates(acceptance: float | tuple[float, ...]) -> str:
 
 def _commands(launch: Launch, gammas: list[int], is_live: bool, checked: list[int]) -> Iterator[str]:
     """What is started, a line each."""
-    apart = [gamma for gamma in gammas if not is_live or (gamma == 0 and not launch.is_plain_live)]
-    for gamma in apart:
+    for gamma in gammas[:1] if is_live else gammas:
         yield f"γ = {gamma}: {launch.command(gamma, PORT).line}"
-    own = [gamma for gamma in gammas if gamma not in apart]
-    if own and launch.served is not None:
-        yield f"γ = {', '.join(map(str, own))} in turn: {launch.live_command(own, PORT).line}"
+    if is_live:
+        yield f"γ = {', '.join(map(str, gammas))} in turn: {launch.live_command(gammas[1:], PORT).line}"
         yield from (f"γ = {gamma} alone, to check it: {launch.command(gamma, PORT).line}" for gamma in checked)

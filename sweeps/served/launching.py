@@ -1,9 +1,9 @@
 """Servers that are started for a visit and end with it: one for each γ, or one that takes every γ in turn.
 
 StartedServer(launch, 2, blocks=range(3))            visits: 0, 1, 2, 4, then 4, 2, 1, 0: what drifts hits all alike
-LiveServer(launch, (1, 2, 4), blocks=range(6))       between two visits of a plain server: with a draft model vLLM's
-                                                     γ = 0 costs a step of the draft, which plain decoding has not;
-                                                     then servers of two γ alone, which check it
+LiveServer(launch, (1, 2, 4, AT_ZERO), …)            between two visits of a plain server, and with γ = 0 as an arm:
+                                                     it costs what a schedule does that says 0, not what plain decoding
+                                                     costs; then servers of two γ alone, which check it
 RequestServer(launch, (0, 1, 2, 4), …)               a llama.cpp whose build takes γ from each request
 """
 
@@ -26,7 +26,7 @@ from specgauge.bench.serving.presets import METHODS, Command, Served, filled, pr
 from specgauge.bench.serving.request_gamma import gamma_fields, unheeded
 from specgauge.bench.serving.server import LaunchedServer, free_port
 from specgauge.bench.serving.streams import OpenAIClient
-from specgauge.configs.engines import NGRAM, EngineConfig
+from specgauge.configs.engines import AT_ZERO, EngineConfig
 from specgauge.sweeps.served.servers import ArmKey, Arms, Connect, ServedArm, Visit, connect
 from specgauge.sweeps.store.served import LIVE, Purpose
 
@@ -110,11 +110,6 @@ class Launch:
         launch = self.engine.launch
         return launch is not None and launch.live and self.engine.kind == "llama_cpp"
 
-    @property
-    def is_plain_live(self) -> bool:
-        """Whether γ = 0 on that server is plain decoding: no model runs to draft."""
-        return self.engine.drafts_by == NGRAM
-
     def server(self, command: Command, port: int, name: str) -> LaunchedServer:
         """The server of a command, not started yet."""
         launch, key = self.engine.launch, self.engine.api_key_env
@@ -195,7 +190,15 @@ class StartedServer(_Started):
 
 
 class LiveServer(_Started):
-    """One vLLM that takes every γ in turn, between its steps."""
+    """One vLLM that takes every γ in turn, between its steps; `AT_ZERO` among its arms is γ = 0 beside a plain server.
+
+    `plain` is the visit of that one: where it could not be started, γ = 0 here stands in for it.
+    """
+
+    def __init__(self, launch: Launch, gammas: Sequence[int], blocks: range, *, plain: Visit | None = None) -> None:
+        is_alone = plain is None or 0 in plain.lost
+        super().__init__(launch, [*gammas, 0 if is_alone else AT_ZERO], blocks)
+        self.stands_in = (0,) if is_alone else ()
 
     async def __aenter__(self) -> Arms:
         """The arms; none where the server did not start so, which `refused` tells."""
@@ -206,8 +209,8 @@ class LiveServer(_Started):
         live: LiveGamma | None = None
         try:
             live = LiveGamma(launch.folder / LIVE)
-            largest = [gamma for gamma in self.gammas if gamma]
-            made = live.command(launch.served, largest, port=port, base={**os.environ, **own.env}, command=own.command)
+            gammas = [gamma for gamma in self.gammas if gamma]
+            made = live.command(launch.served, gammas, port=port, base={**os.environ, **own.env}, command=own.command)
             server = launch.server(made, port, LIVE)
             client = await self._start(server)
             if live.engine is None:
@@ -221,9 +224,10 @@ class LiveServer(_Started):
         except BaseException:
             await self._stack.aclose()
             raise
-        return {
-            gamma: ServedArm(
+        found = [
+            ServedArm(
                 gamma=gamma,
+                policy=AT_ZERO if arm == AT_ZERO else None,
                 client=client,
                 server=LIVE,
                 select=partial(_select, live, gamma),
@@ -232,8 +236,10 @@ class LiveServer(_Started):
                 ended=server.ended,
                 start_s=server.start_s,
             )
-            for gamma in self.gammas
-        }
+            for arm in self.arms
+            for gamma in [0 if isinstance(arm, str) else arm]
+        ]
+        return {arm.key: arm for arm in found}
 
 
 class RequestServer(_Started):
@@ -321,9 +327,10 @@ def launched_visits(
 ) -> Iterator[Visit]:
     """The visits of an engine that is started: by arm and back, `blocks` of each cell in one, up to `most` of them all.
 
-    A live vLLM is one visit, between two of a plain server, and followed by servers of the γ that are `checked`; a
-    llama.cpp that takes γ from its requests is one alone. Where they refuse, every γ has a server of its own, as every
-    policy has: its launch and the most drafts that it may take. The caller ends where everything is known.
+    A live vLLM is one visit, between two of a plain server and of every policy, and followed by servers of the γ that
+    are `checked`; a llama.cpp that takes γ from its requests is one alone. Where they refuse, every γ has a server of
+    its own, as every policy has: its launch and the most drafts that it may take. The caller ends where everything is
+    known.
     """
     order: list[ArmKey] = [*gammas, *policies]
 
@@ -335,10 +342,10 @@ def launched_visits(
         return StartedServer(under, gamma, own, policy=arm)
 
     if launch.is_live:
-        own = [gamma for gamma in gammas if gamma or launch.is_plain_live]
-        live = LiveServer(launch, own, range(most))
-        apart = [arm for arm in order if arm not in own]
-        yield from (started(arm, 0) for arm in apart)
+        apart: list[ArmKey] = [0, *policies]
+        before = [started(arm, 0) for arm in apart]
+        yield from before
+        live = LiveServer(launch, [gamma for gamma in gammas if gamma], range(most), plain=before[0])
         yield live
         if live.refused is None:
             yield from (StartedServer(launch, gamma, range(blocks), purpose="restart") for gamma in checked)

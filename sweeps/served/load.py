@@ -61,17 +61,18 @@ class Load:
             await self._texts.learn(arm.client, cell.context)
             self._learned.add(cell.context)
         count = requests_of(cell.batch_size, self._samples) if waves is None else waves * cell.batch_size
+        await self._texts.measure(arm.client, count, cell.context)
         prompts = self._texts.take(count, cell.context)
         block = await run_block(
             arm.client,
             [one.prompt for one in prompts],
             batch_size=cell.batch_size,
             max_new_tokens=self._new,
-            gamma=arm.gamma if arm.policy is None else None,
+            gamma=arm.fixed_gamma,
             temperature=sampling.temperature,
             extra={**sampling_fields(sampling), **arm.fields},
         )
-        self._texts.told(prompts, block.streams)
+        self._texts.told(prompts, block.streams, cell.context)
         return block
 
     async def warm_up(self, arm: ServedArm, cell: Cell, sampling: SamplingConfig) -> list[LoadBlock]:
@@ -105,7 +106,7 @@ def _rate(block: LoadBlock) -> float:
 
 def _check_drafts(arm: ServedArm, block: LoadBlock, *, looks_up: bool) -> None:
     """Hold what the server counts, else the tokens of a chunk, against the γ that it was given for."""
-    if arm.policy is not None:  # which may well decode plainly
+    if arm.fixed_gamma is None:  # it may well decode plainly
         return
     largest = max((tokens or 0 for stream in block.done for tokens in stream.chunk_tokens), default=0)
     counts, where = block.counts, arm.client.base_url

@@ -3,8 +3,8 @@
     ServedPair(session).measure()  →  PairOutcome()                                      # nothing went wrong
 
 A block is `batch_size` streams kept busy. In each visit of the servers all arms take turns, in another order every
-block: plain decoding, every γ, and policies of the engine's own, of which no cost is made. What is in the run directory
-already is not measured again. An arm whose server is lost keeps the reason; the others go on.
+block: plain decoding, every γ, and policies of the engine's own and γ = 0 by schedule, of which no cost is made. What
+is in the run directory already is not measured again. An arm whose server is lost keeps the reason; the others go on.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from specgauge.sweeps.served.blocks import ServedBlock, served_block
 from specgauge.sweeps.served.launching import BLOCKS_A_VISIT
 from specgauge.sweeps.served.load import Load, WrongServerError
 from specgauge.sweeps.served.restarts import RestartCheck
-from specgauge.sweeps.served.search import PairSearch
+from specgauge.sweeps.served.search import PARTS_A_START, PairSearch
 from specgauge.sweeps.served.servers import ArmKey, Arms, Connect, ServedArm, Visit, connect, run_to_end
 from specgauge.sweeps.served.texts import PromptTexts
 from specgauge.sweeps.served.validating import ServedValidation, exports
@@ -70,7 +70,7 @@ class ServedPair:
             open_client=open_client,
         )
         self._gammas = (0, *session.config.grid.gamma)
-        self._arms: tuple[ArmKey, ...] = (*self._gammas, *self._servers.policies)
+        self._arms: tuple[ArmKey, ...] = (*self._gammas, *self._servers.at_zero, *self._servers.policies)
         self._pace = BlockPace()
         self._samplings = {
             chain: next(one for one in self._config.sampling if settings_of(one) == settings)
@@ -124,6 +124,18 @@ class ServedPair:
 
     async def _time(self) -> None:
         """The blocks that costs and acceptance are made of, and those of the engine's own policies beside them."""
+        self._start()
+        while await self._pass() and self._add_cells():
+            pass
+        if self._servers.launch is None:
+            given = {one.gamma for one in self._pair.engines}
+            for gamma in self._gammas:
+                if gamma not in given:
+                    self._skip(gamma, f"no server of γ = {gamma} is given")
+        self._keep_left_out()
+
+    def _start(self) -> None:
+        """The stage begins, or goes on with more cells."""
         stage = f"load on the servers of {self._pair.name}"
         cells, precision = self._session.cells, self._config.precision
         self._session.mark.stage(stage)
@@ -133,12 +145,17 @@ class ServedPair:
         )
         fewest = len(cells) * len(self._arms) * precision.min_blocks
         self._session.progress.start(stage, fewest, done=done, limits=limits)
+
+    async def _pass(self) -> bool:
+        """Visit every server until all is known of the cells; False where the time ended before."""
+        precision = self._config.precision
         blocks = max(BLOCKS_A_VISIT, -(-precision.min_blocks // 2))
         for visit in self._servers.timing(self._gammas, blocks=blocks, most=precision.max_blocks):
+            self._take_up(visit.stands_in)
             if not self._has_work(visit):
                 continue
             if self._session.leaves_out(BLOCKS, self._until):
-                break
+                return False
             async with visit as found:
                 if visit.purpose == "restart":
                     await self._check.take(visit, found)
@@ -146,14 +163,26 @@ class ServedPair:
                 for arm, why in visit.lost.items():
                     self._give_up(arm, why)
                 await self._visit(visit, found)
+            if visit.refused is not None or visit.stands_in:
+                for arm in self._servers.at_zero:
+                    self._skip(
+                        arm, visit.refused or "no plain server runs beside it: γ = 0 is taken for plain decoding"
+                    )
             if visit.refused is not None:
                 self._session.progress.say(f"pair {self._pair.name}: a server for each γ: {visit.refused}")
-        if self._servers.launch is None:
-            given = {one.gamma for one in self._pair.engines}
-            for gamma in self._gammas:
-                if gamma not in given:
-                    self._skip(gamma, f"no server of γ = {gamma} is given")
-        self._keep_left_out()
+        return not self._until.is_spent
+
+    def _add_cells(self) -> bool:
+        """Go on with batch sizes at which another γ may be the best, where there are any."""
+        launch = self._servers.launch
+        found = self._search.more_cells(self._session.cells, parts=2 if launch is None else PARTS_A_START)
+        if not found:
+            return False
+        self._session.cells += found
+        sizes = ", ".join(map(str, sorted({cell.batch_size for cell in found})))
+        self._session.progress.say(f"pair {self._pair.name}: batch size {sizes} too, since another γ may be best there")
+        self._start()
+        return True
 
     def _spent_s(self, cell: Cell) -> float:
         """Seconds that a cell's blocks took."""
@@ -188,8 +217,8 @@ class ServedPair:
 
     def _blocks(self, cell: Cell, arm: ArmKey) -> dict[int, Any]:
         """The journal's lines of an arm that need not be measured again, by block."""
-        lines = self._journal.latest.items()
-        own = {key[2]: line for key, line in lines if key[:2] == (cell.id, arm_of(arm))}
+        lines, at = self._journal.latest.items(), (cell.id, arm_of(arm))
+        own = {key[2]: line for key, line in lines if key[:2] == at}
         return {number: line for number, line in own.items() if line.status in SETTLED}
 
     def _is_known(self, cell: Cell, block: int, arms: Iterable[ArmKey]) -> bool:
@@ -344,10 +373,15 @@ class ServedPair:
             if not self._blocks(cell, arm) and (cell.id, arm_of(arm)) not in self._failed:
                 self._fail(cell, arm, reason)
 
-    def _skip(self, gamma: int, reason: str) -> None:
+    def _take_up(self, arms: Iterable[ArmKey]) -> None:
+        """Try arms again whose own servers were lost, since another takes them."""
+        names = set(map(arm_of, arms))
+        self._failed = {key: why for key, why in self._failed.items() if key[1] not in names}
+
+    def _skip(self, arm: ArmKey, reason: str) -> None:
         for cell in self._session.cells:
-            if not self._blocks(cell, gamma):
-                line = {"axes": cell.axes, "arm": arm_of(gamma), "block": 0, "samples_s": []}
+            if not self._blocks(cell, arm):
+                line = {"axes": cell.axes, "arm": arm_of(arm), "block": 0, "samples_s": []}
                 self._journal.append({**line, "status": "skipped", "reason": reason})
 
 

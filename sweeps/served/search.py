@@ -1,4 +1,4 @@
-"""Which γ of a pair's servers need another block: those that could still be best, and those that are close to it.
+"""Which γ and batch sizes of a pair's servers need another block: those that could be best, and where that changes.
 
     log S(γ) = log Ω(γ) + log T_decode − log T_round(B, γ)
 
@@ -11,6 +11,9 @@ was, unless rounds were seen to get shorter with γ.
                    γ here to those of the batch sizes beside, since a schedule goes from one to the other
     open           γ that may be over 1 % better than the best, a recommended γ that may be over 1 % worse, and the best
                    one until the times tell its S to `relative_ci`
+    between        where two batch sizes share no γ within 1 % of the best, one between them is measured, and so on
+                   until they are neighbours; where they share one, but rounds that rise from one to the other in some
+                   way would let another γ win, one between them once, and more where rounds do not lie on a line there
 
 Blocks differ by a standard deviation that is pooled over all arms and cells, one run of an engine's to begin with.
 """
@@ -18,7 +21,7 @@ Blocks differ by a standard deviation that is pooled over all arms and cells, on
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -33,6 +36,7 @@ from specgauge.model.search.candidates import CONFIDENCE, EQUIVALENCE_MARGIN
 from specgauge.model.speedup import recommended_gamma
 from specgauge.sweeps.analysis.cell_estimate import ONE_RUN_SPREAD
 from specgauge.sweeps.analysis.counts import counted_acceptance
+from specgauge.sweeps.plan import Cell, begun_config, first_batch_sizes, plan_cells
 from specgauge.sweeps.store.counts import CountsRow
 from specgauge.sweeps.store.served import ServedLog, ServedRow
 
@@ -41,6 +45,8 @@ if TYPE_CHECKING:
 
 REPLICATES = 200
 """Draws of requests by which Ω is known."""
+PARTS_A_START = 4
+"""Into which a range of batch sizes is divided where servers are started anew for those between."""
 _HALF = NormalDist().inv_cdf(0.95)
 _NEAR = math.log1p(-EQUIVALENCE_MARGIN)
 
@@ -144,8 +150,69 @@ class GammaSearch:
             open_ones |= {0, best}
         return gamma in open_ones
 
+    def next_sizes(
+        self, context: int, left: Sequence[int], *, first: Collection[int] = (), parts: int = 2
+    ) -> list[int]:
+        """Batch sizes to be measured next: those that divide each range whose γ is not known into parts.
+
+        left: rising batch sizes that are not measured; first: those that the search began with.
+        """
+        sizes = sorted(size for size, own in self.times_s if own == context and self._known((size, context)))
+        found = set[int]()
+        for low, high in pairwise(sizes):
+            inside = [size for size in left if low < size < high]
+            if inside and self._may_change((low, context), (high, context), first):
+                found |= {inside[(len(inside) * part - 1) // parts] for part in range(1, parts)}
+        return sorted(found)
+
+    def _may_change(self, low: tuple[int, int], high: tuple[int, int], first: Collection[int]) -> bool:
+        """Whether between two measured batch sizes another γ may be the best than at both."""
+        ends = self._rates(low), self._rates(high)
+        good = [{gamma for gamma, rate in own.items() if rate - max(own.values()) >= _NEAR} for own in ends]
+        if not good[0] & good[1]:
+            return True
+        kept = max(good[0] & good[1], key=lambda gamma: ends[1][gamma])
+        others = [rate for gamma, rate in ends[0].items() if gamma != kept]
+        if not others or ends[1][kept] - max(others) >= _NEAR:  # however rounds rise from one to the other
+            return False
+        is_looked_at = not (low[0] in first and high[0] in first)
+        return not is_looked_at or self._is_bent(low) or self._is_bent(high)
+
+    def _rates(self, at: tuple[int, int]) -> dict[int, float]:
+        """log of the tokens a second of a stream, of every γ that was measured in a cell."""
+        known = self._known(at) or {}
+        plain = float(np.log(self.times_s[at][0]).mean())
+        return {gamma: own.log_s - plain for gamma, own in known.items() if own.blocks}
+
+    def _is_bent(self, at: tuple[int, int]) -> bool:
+        """Whether rounds of a γ lie off the line between the batch sizes beside by more than blocks differ."""
+        beside = self._beside(at)
+        if len(beside) < 2:
+            return False
+        (low, _), (high, _) = beside
+        share = (at[0] - low) / (high - low)
+        for gamma, own in self.times_s[at].items():
+            ends = [self.times_s[one].get(gamma) for one in beside]
+            if ends[0] is None or ends[1] is None:
+                continue
+            line = (1 - share) * float(ends[0].mean()) + share * float(ends[1].mean())
+            reach = _HALF * self.spread * math.sqrt(sum(1 / one.size for one in (own, ends[0], ends[1])))
+            if abs(math.log(float(own.mean()) / line)) > EQUIVALENCE_MARGIN + reach:
+                return True
+        return False
+
     def _known(self, at: tuple[int, int]) -> dict[int, Known] | None:
         """Every γ of a cell that anything is known of, plain decoding as 0; None before both were measured there."""
+        if at not in self._cells:
+            self._cells[at] = self._cell(at)
+        return self._cells[at]
+
+    @cached_property
+    def _cells(self) -> dict[tuple[int, int], dict[int, Known] | None]:
+        """What was asked for before."""
+        return {}
+
+    def _cell(self, at: tuple[int, int]) -> dict[int, Known] | None:
         cell, spread, accepted = self.times_s.get(at, {}), self.spread, self.acceptance
         if 0 not in cell or accepted is None or len(cell) < 2:
             return None
@@ -228,12 +295,32 @@ class GammaSearch:
         return deviations * math.sqrt(own.variance + best.variance)
 
 
+def most_passes(sizes: Sequence[int], parts: int) -> int:
+    """How often a search may go on with more of some rising batch sizes, dividing each range into parts.
+
+    >>> most_passes(range(1, 17), 4), most_passes(range(1, 17), 2), most_passes([1, 2, 4], 2)
+    (2, 3, 0)
+    """
+    places = [list(sizes).index(size) for size in first_batch_sizes(sizes)]
+    left, passes = max((after - before - 1 for before, after in pairwise(places)), default=0), 0
+    while left > 0:
+        left, passes = -(-(left - parts + 1) // parts), passes + 1
+    return passes
+
+
 class PairSearch:
-    """The search for γ of one pair while its servers are measured."""
+    """The search for γ, and for the batch sizes where it changes, of one pair while its servers are measured."""
 
     def __init__(self, config: Config, pair: str, log: ServedLog) -> None:
         self._config, self._pair, self._log = config, pair, log
-        self._found: dict[str, tuple[int, GammaSearch]] = {}
+        self._found: dict[str, GammaSearch] = {}
+        """By sampling setting; made anew once the log has another block."""
+        self._changes = log.changes
+        self._cells = [cell for cell in plan_cells(config) if cell.pair == pair]
+        first = {(cell.batch_size, cell.context) for cell in plan_cells(begun_config(config, ())) if cell.pair == pair}
+        self._first = {
+            context: tuple(sorted(size for size, own in first if own == context)) for context in config.grid.context
+        }
 
     def leaves_out(self, sampling: str, at: tuple[int, int], gamma: int) -> str | None:
         """Why a γ need not be measured in a cell; None where it must, or all are asked for (`grid.gamma_search`)."""
@@ -243,15 +330,33 @@ class PairSearch:
         """Whether more blocks of a γ can still change what is recommended."""
         return self._of(sampling).is_open(at, gamma)
 
+    def more_cells(self, begun: Collection[Cell], *, parts: int = 2) -> list[Cell]:
+        """Cells of further batch sizes at which another γ may be the best; none once nothing can change.
+
+        begun: the cells that are measured, or were tried; parts: into which a range of batch sizes is divided.
+        """
+        if not self._config.grid.are_sizes_searched:
+            return []
+        have, wanted = {cell.id for cell in begun}, set[tuple[int, int]]()
+        left = [cell for cell in self._cells if cell.id not in have]
+        for sampling in self._config.sampling:
+            search = self._of(sampling.name)
+            for context in self._config.grid.context:
+                sizes = sorted({cell.batch_size for cell in left if cell.context == context})
+                found = search.next_sizes(context, sizes, first=self._first[context], parts=parts)
+                wanted |= {(size, context) for size in found}
+        return [cell for cell in left if (cell.batch_size, cell.context) in wanted]
+
     def _of(self, sampling: str) -> GammaSearch:
-        rows = [row for row in self._log.rows("timing", self._pair) if row.sampling == sampling]
-        if sampling not in self._found or self._found[sampling][0] != len(rows):
-            found = GammaSearch.of(
-                rows,
+        if self._changes != self._log.changes:
+            self._found.clear()
+            self._changes = self._log.changes
+        if sampling not in self._found:
+            self._found[sampling] = GammaSearch.of(
+                (row for row in self._log.rows("timing", self._pair) if row.sampling == sampling),
                 self._log.counts(self._pair, sampling),
                 self._config.grid.gamma,
                 seed=self._config.seed,
                 relative_ci=self._config.precision.relative_ci,
             )
-            self._found[sampling] = len(rows), found
-        return self._found[sampling][1]
+        return self._found[sampling]

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from specgauge.bench.serving.closed_loop import LoadBlock
 from specgauge.bench.serving.live_steps import LiveRounds
 from specgauge.bench.serving.streams import OpenAIClient
-from specgauge.configs.engines import EngineConfig
+from specgauge.configs.engines import AT_ZERO, EngineConfig
 from specgauge.sweeps.store.served import Purpose
 
 T = TypeVar("T")
@@ -77,6 +77,11 @@ class ServedArm:
         """What the arm is called."""
         return self.gamma if self.policy is None else self.policy
 
+    @property
+    def fixed_gamma(self) -> int | None:
+        """γ of all its rounds; None under a policy that chooses it."""
+        return self.gamma if self.policy in (None, AT_ZERO) else None
+
 
 Arms = Mapping[ArmKey, ServedArm]
 
@@ -89,6 +94,8 @@ class Visit(AbstractAsyncContextManager[Arms]):
     refused: str | None = None
     """Why a server that was to take every γ does not, so that each needs its own."""
     purpose: Purpose = "timing"
+    stands_in: tuple[ArmKey, ...] = ()
+    """Arms that it takes in the place of servers of their own, which did not start."""
 
     def __init__(self, arms: Sequence[ArmKey]) -> None:
         self.arms = tuple(arms)

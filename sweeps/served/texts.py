@@ -2,8 +2,9 @@
 
     texts = PromptTexts(["First text …", "Second …"], is_chat=False)
     await texts.learn(client, 512)                # its /tokenize, else one or two requests, tell how long a text is
+    await texts.measure(client, 8, 512)           # in words: a request or two for each of the next texts
     texts.take(8, 512)                            # eight prompts of 512 token ids, else of about as many in words
-    texts.told(prompt_number, words, tokens)      # what the server counted makes the next ones nearer
+    texts.told(prompts, streams, 512)             # what the server counted makes the next ones nearer
 
 A prompt is brought to its length as in a run without servers: its end, after the ends of the prompts before it. It
 begins with a number of its own, so that no prefix cache has it. Token ids are sent where the server tells those of a
@@ -42,7 +43,8 @@ class PromptTexts:
         self._texts, self._words = texts, [text.split() for text in texts]
         self._is_chat = is_chat
         self._next = first
-        self._tokens_per_word: dict[int, float] = {}
+        self._known: dict[tuple[int, int], float] = {}
+        """Tokens of a word by text and context: a longer prompt has words of other texts, too."""
         self._around = 0.0
         """Tokens of a chat's template and of the beginning of a text."""
         self._of_any = 1.0
@@ -63,17 +65,31 @@ class PromptTexts:
             self._tokens = await self._counted(client, self._tokens, context)
         for _ in range(0 if self._tokens is not None else _PROBES):
             one = self._sized(context)
-            stream = await client.stream(one.prompt, max_new_tokens=1)
-            if stream.error is not None:
-                raise ValueError(stream.error)
-            if stream.prompt_tokens is None:
-                raise ValueError(
-                    f"{client.base_url}: expected the tokens of a prompt in the usage of its answer, got none: prompts "
-                    "cannot be brought to a length"
-                )
-            self._of_any = max(stream.prompt_tokens - self._around, 1.0) / one.words
-            if abs(stream.prompt_tokens - context) <= NEAR * context + 1:
+            tokens = await _tokens_of(client, one.prompt)
+            self._of_any = max(tokens - self._around, 1.0) / one.words
+            if _is_near(tokens, context):
                 return
+
+    async def measure(self, client: OpenAIClient, count: int, context: int) -> None:
+        """Find how long the words of the next prompts are, where they are sent as words: each text until it fits.
+
+        Raises:
+            ValueError: as `learn`.
+        """
+        if self._tokens is not None:
+            return
+        start, texts, rounds = self._next, len(self._words), 0
+        open_ones = [one for one in range(min(count, texts)) if ((start + one) % texts, context) not in self._known]
+        while open_ones and rounds < _PROBES:
+            found = []
+            for place in open_ones:
+                self._next = start + rounds * texts + place  # a number of its own: no cache of the server has it
+                one = self._sized(context)
+                tokens = await _tokens_of(client, one.prompt)
+                self._keep(one, context, tokens)
+                found += [] if _is_near(tokens, context) else [place]
+            open_ones, rounds = found, rounds + 1
+        self._next = start + rounds * texts
 
     async def _counted(self, client: OpenAIClient, own: TokenTexts, context: int) -> TokenTexts | None:
         """The tokens, if the server counts as many ids as it is sent, or always the same few more; else None."""
@@ -93,12 +109,14 @@ class PromptTexts:
         """So many prompts, the texts one after the other."""
         return [self._sized(context) for _ in range(count)]
 
-    def told(self, prompts: Sequence[SizedPrompt], streams: Sequence[Stream]) -> None:
+    def told(self, prompts: Sequence[SizedPrompt], streams: Sequence[Stream], context: int) -> None:
         """What the server counted of prompts that were sent: `Stream.prompt` is their place among them."""
         for stream in streams:
             if stream.prompt_tokens is not None and stream.error is None:
-                one = prompts[stream.prompt]
-                self._tokens_per_word[one.text] = max(stream.prompt_tokens - self._around, 1.0) / one.words
+                self._keep(prompts[stream.prompt], context, stream.prompt_tokens)
+
+    def _keep(self, one: SizedPrompt, context: int, tokens: int) -> None:
+        self._known[one.text, context] = max(tokens - self._around, 1.0) / one.words
 
     def _sized(self, context: int) -> SizedPrompt:
         number = self._next
@@ -107,7 +125,7 @@ class PromptTexts:
         if self._tokens is not None:
             ids = self._tokens.prompt(number, text, context - self._added)
             return SizedPrompt(prompt=ids, text=text, words=len(ids))
-        wanted = max(1, round((context - self._around) / self._tokens_per_word.get(text, self._of_any)))
+        wanted = max(1, round((context - self._around) / self._known.get((text, context), self._of_any)))
         words = [str(number), *self._end(text, wanted - 1)]
         line = " ".join(words)
         prompt: Prompt = [{"role": "user", "content": line}] if self._is_chat else line
@@ -121,3 +139,20 @@ class PromptTexts:
             found = self._words[at % len(self._words)] + found
             at -= 1
         return found[len(found) - count :]
+
+
+def _is_near(tokens: int, context: int) -> bool:
+    return abs(tokens - context) <= NEAR * context + 1
+
+
+async def _tokens_of(client: OpenAIClient, prompt: Prompt) -> int:
+    """Tokens that the server counts in a prompt; ValueError where it refuses the request, or does not count them."""
+    stream = await client.stream(prompt, max_new_tokens=1)
+    if stream.error is not None:
+        raise ValueError(stream.error)
+    if stream.prompt_tokens is None:
+        raise ValueError(
+            f"{client.base_url}: expected the tokens of a prompt in the usage of its answer, got none: prompts cannot "
+            "be brought to a length"
+        )
+    return stream.prompt_tokens

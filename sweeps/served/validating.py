@@ -3,11 +3,11 @@
     found = exports(run, session)
     await ServedValidation(session, log, load, servers).run(recommended_gammas(run, pair), found)
 
-The arms of a cell: plain decoding, the recommended γ and its neighbours, the γ that is exported there, policies of the
-engine's own, and where the engine follows a schedule a server of the exported one. Their blocks are rows of
-served.jsonl whose purpose is validation: no cost and no acceptance is made of them, so what they say of S is told by
-other requests than those that the prediction follows from. Where acceptance is forced the γ alone are run, to check
-costs.
+The arms of a cell: plain decoding, the recommended γ and its neighbours, the γ that is exported there, γ = 0 by
+schedule where that was timed, policies of the engine's own, and where the engine follows a schedule a server of the
+exported one. Their blocks are rows of served.jsonl whose purpose is validation: no cost and no acceptance is made of
+them, so what they say of S is told by other requests than those that the prediction follows from. Where acceptance is
+forced the γ alone are run, to check costs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from specgauge.sweeps.run.progress import Limits
 from specgauge.sweeps.run.session import Session
 from specgauge.sweeps.served.blocks import served_block
 from specgauge.sweeps.served.load import Load
-from specgauge.sweeps.served.servers import ArmKey, Arms, ServedArm
+from specgauge.sweeps.served.servers import ArmKey, Arms, ServedArm, Visit
 from specgauge.sweeps.served.visits import PairServers
 from specgauge.sweeps.store.exported import ExportedRow, keep_exports, read_exports
 from specgauge.sweeps.store.rundir import Run
@@ -100,24 +100,40 @@ class ServedValidation:
         self._session.progress.start(stage, total, done=total - len(missing), limits=limits)
         gammas = sorted({0, *(gamma for cell in cells for gamma in cell.gammas)})
         settings = {arm: row.settings for arm, row in self._exported.items() if row.settings is not None}
+        idle_from_s = self._until.now_s
         for visit in self._servers.validation(gammas, blocks, settings, alpha=self._asked.acceptance):
             numbers = visit.blocks or range(blocks)
-            if not any(arm in visit.arms and block in numbers for _, arm, block in missing):
+            if not self._has_work(visit, cells, numbers):
                 continue
             if self._until.is_spent or self._session.deadline.is_spent:
                 self._session.leaves_out(OUT_OF_TIME, self._until)
                 return
             async with visit as arms:
+                self._until.wait(self._until.now_s - idle_from_s)  # the start of a server is no decoding
                 for arm, why in visit.lost.items():
                     self._lose(cells, arm, why)
                 for block in numbers:
                     for cell in cells:
                         if not await self._cell(arms, cell, block):
                             return
+                idle_from_s = self._until.now_s
+
+    def _has_work(self, visit: Visit, cells: Iterable[ValidationCell], numbers: range) -> bool:
+        """Whether a visit has a block to take; a server is not started for none."""
+        return any(
+            not self._has(cell, arm, block)
+            for cell in cells
+            for arm in self._arms(cell)
+            if arm in visit.arms and arm not in self._lost
+            for block in numbers
+        )
 
     def _arms(self, cell: ValidationCell) -> list[ArmKey]:
         """The arms of a cell."""
         found: list[ArmKey] = [0, *cell.gammas]
+        pair, at = cell.key.pair, (cell.key.sampling, cell.key.batch_size, cell.key.start_context)
+        timed = {(row.policy, row.sampling, row.batch_size, row.context) for row in self._log.rows("timing", pair)}
+        found += [arm for arm in self._servers.at_zero if (arm, *at) in timed]
         if self._purpose == "validation":
             found += self._servers.policies
             found += [

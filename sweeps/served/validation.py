@@ -1,7 +1,7 @@
 """S as servers gave it: every arm against plain decoding at the same concurrency, block by block, for validation.csv.
 
     S measured      seconds per token of plain decoding over those of the arm, while all streams decode; the mean over
-                    blocks
+                    blocks, by way of γ = 0 there on a server that takes every γ in turn
     of requests     tokens a second of the arm over those of plain decoding, prefills included
     over best fixed seconds per token of the γ that was fastest, chosen with hindsight, over those of a policy
     forced          drafts were accepted at a given rate: S predicted is then that of the measured costs at its Ω
@@ -20,10 +20,11 @@ from typing import Any
 import numpy as np
 
 from specgauge.configs.engines import EXPORTED
+from specgauge.model.checks import FloatArray
 from specgauge.model.speedup import speedup, tokens_per_round
 from specgauge.model.stats.bootstrap import interval_around
 from specgauge.sweeps.analysis.decoded import empty_row
-from specgauge.sweeps.analysis.served import Pairs, mean_replicates, paired_blocks, speedups_of_blocks
+from specgauge.sweeps.analysis.served import mean_replicates, paired_blocks, speedup_replicates, speedups_of_blocks
 from specgauge.sweeps.analysis.settings import RunSetting
 from specgauge.sweeps.store.counts import read_counts
 from specgauge.sweeps.store.exported import read_exports
@@ -116,14 +117,17 @@ def _row(run: Run, at: DecodedKey, cell: Sequence[ServedRow], arm: Arm, purpose:
         "mean_gamma": _mean(drafts) if isinstance(arm, str) else float(arm),
         "rounds_counted": sum(own.rounds or 0 for _, own in blocks),
         "speedup_whole": _ratio([(own.tokens_per_s, plain.tokens_per_s) for plain, own in blocks]),
-        **_interval(run, "speedup_measured", blocks),
+        **_interval(run, "speedup_measured", _log_speedups(run, cell, purpose, arm)),
     }
 
 
-def _interval(run: Run, name: str, blocks: Pairs) -> dict[str, float | None]:
-    """The columns of the ratio of seconds per token, with its interval over blocks."""
-    logs = np.log(speedups_of_blocks(blocks)).tolist()
-    found = mean_replicates(logs, replicates=run.config.precision.replicates, seed=(run.config.seed,))
+def _log_speedups(run: Run, cell: Sequence[ServedRow], purpose: Purpose, arm: Arm) -> FloatArray | None:
+    replicates, seed = run.config.precision.replicates, (run.config.seed,)
+    return speedup_replicates(cell, purpose, arm, replicates=replicates, seed=seed)
+
+
+def _interval(run: Run, name: str, found: FloatArray | None) -> dict[str, float | None]:
+    """The columns of a ratio of seconds per token with its interval, from replicates of its logarithm."""
     if found is None:
         return {name: None, f"{name}_low": None, f"{name}_high": None}
     value, low, high = interval_around(np.exp(found), run.config.precision.confidence)
@@ -134,14 +138,15 @@ def _over_best_fixed(run: Run, cell: Sequence[ServedRow], arm: Arm, purpose: Pur
     """The γ that was fastest in the blocks of a purpose, and an arm over it; {} where no γ was run beside it."""
     fixed: dict[int, float] = {}
     for gamma in sorted({row.gamma for row in cell if row.gamma}):
-        own = speedups_of_blocks(paired_blocks(cell, purpose, gamma))
-        if own and paired_blocks(cell, purpose, arm, beside=gamma):
-            fixed[gamma] = float(np.mean(np.log(own)))
+        own = _log_speedups(run, cell, purpose, gamma)
+        if own is not None and paired_blocks(cell, purpose, arm, beside=gamma):
+            fixed[gamma] = float(own[0])
     if not fixed:
         return {}
     best = max(fixed, key=lambda gamma: fixed[gamma])
-    ratio = _interval(run, "over_best_fixed", paired_blocks(cell, purpose, arm, beside=best))
-    return {"best_fixed_gamma": best, **ratio}
+    logs = np.log(speedups_of_blocks(paired_blocks(cell, purpose, arm, beside=best))).tolist()
+    ratio = mean_replicates(logs, replicates=run.config.precision.replicates, seed=(run.config.seed,))
+    return {"best_fixed_gamma": best, **_interval(run, "over_best_fixed", ratio)}
 
 
 def _forced(run: Run, cell: Sequence[ServedRow], gamma: int, measured: float | None) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from specgauge.configs.engines import AT_ZERO
 from specgauge.configs.pairs import PairConfig
 from specgauge.sweeps.served.launching import Launch, checked_gammas, launched_visits
 from specgauge.sweeps.served.servers import ArmKey, Connect, RunningServers, Visit, connect, running_key
@@ -48,6 +49,11 @@ class PairServers:
         """The engine's own, by the names of their arms."""
         running = [one.arm for one in self.pair.engines if one.arm is not None]
         return (*running, *(one.name for one in self.pair.engines[0].arms))
+
+    @property
+    def at_zero(self) -> tuple[str, ...]:
+        """The arm of γ = 0 on a server that takes every γ in turn; none where every γ has a server of its own."""
+        return (AT_ZERO,) if self.launch is not None and self.launch.is_live else ()
 
     @property
     def follows(self) -> str | None:

@@ -10,7 +10,7 @@ from typing import Any
 from specgauge.configs.engines import EXPORTED
 from specgauge.sweeps.analysis.restarts import restart_ratios
 from specgauge.sweeps.store.schema import WarningRow
-from specgauge.sweeps.store.served import ServedRow
+from specgauge.sweeps.store.served import LIVE, ServedRow
 from specgauge.sweeps.text_table import count
 
 MOST_LOST = 0.03
@@ -53,6 +53,14 @@ def live_warnings(pair: str, rows: Iterable[ServedRow], *, confidence: float) ->
     """What is to be known of a server that takes every γ in turn: its rounds as its own log and its client have them,
     and as a server of one γ alone has them."""
     own = [row for row in rows if row.pair == pair]
+    stands_in = [row for row in own if row.gamma == 0 and row.server == LIVE and row.reason is None]
+    if stands_in:
+        yield WarningRow(
+            code="plain_is_live",
+            message=f"pair {pair}: no plain server ran; plain decoding is γ = 0 on the server that takes every γ in "
+            f"turn ({count(len(stands_in), 'block')}), which S is against",
+            remedy="see the log of the plain server, and measure with --fresh: without speculation it may be faster",
+        )
     apart = [one for one in restart_ratios(own, confidence=confidence) if one.is_apart]
     if apart:
         worst = max(apart, key=lambda one: abs(one.ratio - 1))

@@ -15,10 +15,10 @@ import difflib
 import io
 import json
 import types
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, Field, fields, is_dataclass
-from itertools import islice
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -26,6 +26,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from specgauge.configs import reading
 from specgauge.configs.canonical import canonical_json, strict_loads
+from specgauge.configs.errors import short
 from specgauge.configs.reading import ANSWER_BYTES, PARQUET_BYTES, TABLE_BYTES, check_regular
 from specgauge.sweeps.store.files import atomic_path, write_text_atomically
 from specgauge.sweeps.store.schema import LARGEST_NUMBER, LIMITS, SCHEMA
@@ -100,6 +101,10 @@ def _column(one: Field[Any], hint: Any) -> Column:
     )
 
 
+_adapter: Callable[[Any], TypeAdapter[Any]] = cache(TypeAdapter)
+"""What reads and writes a row type; to make it takes longer than a row."""
+
+
 def row_of(row_type: type[Row], value: Any, where: str, remedy: str = RUN_AGAIN) -> Row:
     """A mapping as a row; `where`: the file and place that begin the line of an error, `remedy`: its end.
 
@@ -110,9 +115,10 @@ def row_of(row_type: type[Row], value: Any, where: str, remedy: str = RUN_AGAIN)
         raise ValueError(f"{where}: expected a mapping, got {type(value).__name__}; {remedy}")
     check_release(value, where)
     try:
-        return TypeAdapter(row_type).validate_python(value)
+        row: Row = _adapter(row_type).validate_python(value)
     except ValidationError as error:
         raise ValueError(f"{where}{_problem(row_type, error)}; {remedy}") from error
+    return row
 
 
 def readable(row_type: type[Any], row: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
@@ -125,7 +131,7 @@ def readable(row_type: type[Any], row: Mapping[str, Any]) -> tuple[dict[str, Any
     names: list[str] = []
     while True:
         try:
-            TypeAdapter(row_type).validate_python(values)
+            _adapter(row_type).validate_python(values)
         except ValidationError as error:
             place = error.errors(include_url=False)[0]["loc"]
             holder = values
@@ -161,28 +167,6 @@ def _problem(row_type: type[Any], error: ValidationError) -> str:
     if not name:
         return f": expected {wanted}"
     return f", {name}: expected {wanted}, got {short(first['input'])}"
-
-
-def short(value: Any) -> str:
-    """A value for a line of text."""
-    try:
-        text = _brief(value)
-    except ValueError:  # a whole number that Python does not turn into text
-        text = "a number of thousands of digits"
-    return text if len(text) <= 80 else f"{text[:77]}…"
-
-
-def _brief(value: Any, depth: int = 4) -> str:
-    """Like `repr`, but done in no time with what YAML's aliases make of a few lines."""
-    if not isinstance(value, (dict, list, tuple)):
-        return repr(value)
-    if not depth:
-        return "…"
-    entries = islice(value.items() if isinstance(value, dict) else value, 40)
-    if isinstance(value, dict):
-        return f"{{{', '.join(f'{key!r}: {_brief(inner, depth - 1)}' for key, inner in entries)}}}"
-    inside = ", ".join(_brief(inner, depth - 1) for inner in entries)
-    return f"[{inside}]" if isinstance(value, list) else f"({inside})"
 
 
 def check_release(content: Mapping[Any, Any], where: object) -> None:
@@ -262,7 +246,7 @@ def write_mapping(path: Path, content: Mapping[str, Any]) -> None:
 
 def plain(row: Any) -> Any:
     """A typed row as a mapping, the rows in it too."""
-    return TypeAdapter(type(row)).dump_python(row)
+    return _adapter(type(row)).dump_python(row)
 
 
 def rows_under(path: Path, key: str, row_type: type[Row], remedy: str = RUN_AGAIN) -> tuple[Row, ...]:
@@ -308,7 +292,12 @@ def json_line(row: Any) -> bytes:
 
 def write_jsonl(path: Path, rows: Iterable[Any]) -> None:
     """Write typed rows, a line each, in the place of what was there; StorageError where the disk refuses."""
-    write_text_atomically(path, b"".join(map(json_line, rows)).decode("ascii"))
+    write_lines(path, map(json_line, rows))
+
+
+def write_lines(path: Path, lines: Iterable[bytes]) -> None:
+    """The same of rows that are lines already."""
+    write_text_atomically(path, b"".join(lines).decode("ascii"))
 
 
 def read_csv(path: Path, row_type: type[Row]) -> tuple[Row, ...]:
@@ -448,7 +437,8 @@ def read_table(path: Path, row_type: type[Any], remedy: str = MEASURE_AGAIN) -> 
     except ValueError as error:
         raise ValueError(f"{error}; {remedy}") from error
     try:
-        table = pq.read_table(path)
+        with pq.ParquetFile(path) as file:  # `read_table` imports datasets, a third of a second
+            table = file.read()
     except refusals as error:
         cause = str(error).partition("\n")[0][:200]
         raise ValueError(f"{path}: truncated or not a parquet file: {cause}; {remedy}") from error

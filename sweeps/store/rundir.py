@@ -24,7 +24,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from specgauge.configs.reading import PROMPT_BYTES
+from specgauge.sweeps.plan import begun_config, begun_points
 from specgauge.sweeps.store.counts import COUNTS, CountsRow, read_counts
+from specgauge.sweeps.store.environment import Environment
 from specgauge.sweeps.store.exported import EXPORTS
 from specgauge.sweeps.store.files import RUNS, check_output
 from specgauge.sweeps.store.journal import read_journal
@@ -43,7 +45,6 @@ from specgauge.sweeps.store.rows import (
 )
 from specgauge.sweeps.store.schema import (
     AcceptanceRow,
-    Environment,
     JournalLine,
     PredictionRow,
     PromptRow,
@@ -107,6 +108,7 @@ class Run:
 
     path: Path
     config: Config
+    """As in config.yaml; of batch sizes that are searched for those alone that the run has."""
     environment: Mapping[str, Any]
 
     @classmethod
@@ -114,13 +116,15 @@ class Run:
         """Read the configuration and the environment of the run at `path`.
 
         Raises:
-            ValueError: not a run directory, or its configuration or environment is missing, damaged, foreign or of
-                another release.
+            ValueError: not a run directory, or its configuration or environment, or the journal of searched batch
+                sizes, is missing, damaged, foreign or of another release.
         """
         from specgauge.configs.loader import load_config
 
         _refuse_what_is_no_run(path)
         config = load_config(path / CONFIG)
+        if config.grid.are_sizes_searched and (path / CELLS).exists():
+            config = begun_config(config, begun_points(read_journal(path / CELLS).lines))
         return cls(path=path, config=config, environment=read_environment(path / ENVIRONMENT))
 
     def journal(self) -> tuple[JournalLine, ...]:

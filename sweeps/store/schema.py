@@ -6,7 +6,8 @@ A row is checked when it is made; unknown is None, times are in seconds. A field
     ValidationRow        validation.csv          RolloutRow             rollouts.parquet
     RecommendationRow    recommendation.yaml     AcceptanceRow          acceptance/<pair>--<sampling>.parquet
     JournalLine          cells.jsonl             PromptRow              prompts.jsonl
-    TunedCell            policies.json           Environment            environment.json
+    TunedCell            policies.json
+    Environment          environment.json        (`specgauge.sweeps.store.environment`)
     PairOutcome          outcomes.json           (`specgauge.sweeps.store.outcomes`)
     CountsRow            counts.jsonl            (`specgauge.sweeps.store.counts`)
 """
@@ -145,30 +146,6 @@ class JournalLine:
     def key(self) -> Key:
         """What the line is about: (cell, arm, block)."""
         return self.cell, self.arm, self.block
-
-
-@dataclass(frozen=True, kw_only=True, config=OPEN)
-class Environment:
-    """environment.json: what must not change within a run; times of two machines, or of two releases, never mix.
-
-    The file says more of the machine, for whoever reads it.
-    """
-
-    device: Text | None = None
-    cpu: Text | None = None
-    cuda: Text | None = None
-    threads: Integer | None = None
-    packages: dict[str, Text | None] = field(default_factory=dict)
-
-
-PACKAGES = ("torch", "transformers", "specgauge")
-
-
-def machine_of(environment: Mapping[str, Any]) -> dict[str, Any]:
-    """What must not change within a run, by its name in environment.json (`threads`, `packages.torch`)."""
-    plain = {name: environment.get(name) for name in ("device", "cpu", "cuda", "threads")}
-    packages = environment.get("packages") or {}
-    return plain | {f"packages.{name}": packages.get(name) for name in PACKAGES}
 
 
 @dataclass(frozen=True, kw_only=True, config=EXACT)

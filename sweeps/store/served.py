@@ -17,8 +17,8 @@ from typing import Literal, get_args
 
 from pydantic.dataclasses import dataclass
 
-from specgauge.sweeps.store.counts import CountsRow, read_counts, write_counts
-from specgauge.sweeps.store.rows import MEASURE_AGAIN, read_jsonl, write_jsonl
+from specgauge.sweeps.store.counts import COUNTS, CountsRow, read_counts
+from specgauge.sweeps.store.rows import MEASURE_AGAIN, json_line, read_jsonl, write_lines
 from specgauge.sweeps.store.schema import (
     EXACT,
     SCHEMA,
@@ -140,6 +140,10 @@ class ServedLog:
         self._run = run
         self._rows = {row.key: row for row in read_served(run)}
         self._counts = list(read_counts(run))
+        self._lines = {key: json_line(row) for key, row in self._rows.items()}
+        self._count_lines = list(map(json_line, self._counts))
+        self.changes = 0
+        """Blocks kept since it was opened."""
 
     def rows(self, purpose: Purpose, pair: str) -> list[ServedRow]:
         """The blocks of a pair that were begun for a purpose."""
@@ -156,17 +160,19 @@ class ServedLog:
     def add(self, row: ServedRow, counts: Iterable[CountsRow] = ()) -> None:
         """Keep a block in the place of an earlier one of the same key; StorageError where the disk refuses."""
         own = [replace(one, source=_source(row, one.source)) for one in counts]
-        kept = [one for one in self._counts if not self._is_of(row, one)]
+        at, source = (row.pair, row.sampling), row.source
+        kept = [
+            place
+            for place, one in enumerate(self._counts)
+            if (one.pair, one.sampling) != at or not (one.source == source or one.source.startswith(f"{source}, "))
+        ]
         if own or len(kept) < len(self._counts):
-            self._counts = [*kept, *own]
-            write_counts(self._run, self._counts)
-        self._rows[row.key] = row
-        write_jsonl(self._run / SERVED, self._rows.values())
-
-    @staticmethod
-    def _is_of(row: ServedRow, counts: CountsRow) -> bool:
-        own = (counts.pair, counts.sampling) == (row.pair, row.sampling)
-        return own and (counts.source == row.source or counts.source.startswith(f"{row.source}, "))
+            self._counts = [*(self._counts[place] for place in kept), *own]
+            self._count_lines = [*(self._count_lines[place] for place in kept), *map(json_line, own)]
+            write_lines(self._run / COUNTS, self._count_lines)
+        self._rows[row.key], self._lines[row.key] = row, json_line(row)
+        self.changes += 1
+        write_lines(self._run / SERVED, self._lines.values())
 
 
 def _source(row: ServedRow, unit: str) -> str:

@@ -11,17 +11,18 @@ A directory belongs to one configuration on one machine, and to one writer; `fre
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from specgauge.configs.errors import short
+from specgauge.sweeps.store.environment import machine_of
 from specgauge.sweeps.store.files import StorageError, write_text_atomically
 from specgauge.sweeps.store.journal import Journal, lock_for_writing, read_journal
-from specgauge.sweeps.store.rows import read_mapping, short, write_mapping
+from specgauge.sweeps.store.rows import read_mapping, write_mapping
 from specgauge.sweeps.store.rundir import ACCEPTANCE, CELLS, CONFIG, ENVIRONMENT, MEASURED, read_environment
-from specgauge.sweeps.store.schema import machine_of
 
 if TYPE_CHECKING:
     from specgauge.configs.schema import Config
@@ -173,10 +174,13 @@ def _prepare_folder(path: Path) -> bool:
     return bool(names)
 
 
-def has_results(path: Path) -> bool:
-    """Whether anything has been measured in the run directory `path`."""
+def has_results(path: Path, pairs: Collection[str] | None = None) -> bool:
+    """Whether anything has been measured in the run directory `path`: of these pairs, where any are named."""
     journal = read_journal(path / CELLS)
-    return bool(journal.lines or journal.altered) or any((path / ACCEPTANCE).glob("*.parquet"))
+    if pairs is None:
+        return bool(journal.lines or journal.altered) or any((path / ACCEPTANCE).glob("*.parquet"))
+    lines = {line.axes["pair"] for line in journal.lines}
+    return any(name in lines or any((path / ACCEPTANCE).glob(f"{name}--*.parquet")) for name in pairs)
 
 
 def _write_config(path: Path, text: str) -> None:

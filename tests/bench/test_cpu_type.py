@@ -15,30 +15,7 @@ from specgauge.configs.pairs import ModelConfig
 from specgauge.sweeps.model_sizes import read_model_size
 from tests.bench.tiny_checkpoints import llama, save, word_tokenizer
 
-READ = cpu_type.cpu_flags
-"""As it is before `one_kind_of_cpu` stands in its place."""
 AVX2, AVX512, AMX, ARM = "fpu avx2", "fpu avx2 avx512_bf16", "avx2 amx_bf16 avx512_bf16", "fp asimd bf16"
-
-
-@pytest.mark.parametrize(
-    ("text", "flags"),
-    [
-        (f"processor\t: 0\nflags\t\t: {AVX512}\nbugs\t: x\n\nprocessor\t: 1\nflags\t\t: other\n", AVX512),
-        (f"processor\t: 0\nFeatures\t: {ARM}\n", ARM),
-        ("nothing of it", ""),
-        (None, ""),
-    ],
-)
-def test_instructions_are_read_as_linux_names_them(
-    monkeypatch: pytest.MonkeyPatch, text: str | None, flags: str
-) -> None:
-    def read(self: Path, **_: str) -> str:
-        if text is None:
-            raise FileNotFoundError(self)
-        return text
-
-    monkeypatch.setattr(Path, "read_text", read)
-    assert READ() == frozenset(flags.split())
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Mutates every file of a run and lets every command that reads it do so: nothing hangs, breaks or changes unsaid.
 
-    python -m tests.benchmarks.mutations made [N] [FILE …]     # a small run made up here, with every kind of file
+    python -m tests.benchmarks.mutations made [N] [FILE …]     # a small run made up here, with every file of a pair
+    python -m tests.benchmarks.mutations served [N] [FILE …]   # a small run of simulated servers
     python -m tests.benchmarks.mutations RUN [N] [FILE …]      # N mutations of each file, 20 without; needs Linux
 
 Every mutation is read in a process of its own, forked from this one, under an alarm a command. Counted are: `bug`, a
@@ -48,13 +49,17 @@ from specgauge.sweeps.analysis import predictions
 from specgauge.sweeps.analysis.predictions import AnalysedRun, predict_run, recommended_gammas
 from specgauge.sweeps.run.runner import tell_altered
 from specgauge.sweeps.store import derived
+from specgauge.sweeps.store.exported import ExportedRow, keep_exports
 from specgauge.sweeps.store.outcomes import PairOutcome, keep_outcomes
 from specgauge.sweeps.store.rows import json_line
 from specgauge.sweeps.store.rundir import ACCEPTANCE, PROMPTS, REPORT, ROLLOUTS, Run, prompt_rows
 from specgauge.sweeps.store.schema import PromptRow, WarningRow
+from specgauge.sweeps.store.served import ServedLog
 from specgauge.sweeps.store.tables import DecodedLog, add_rollouts
 from specgauge.sweeps.store.writer import OpenRun
 from tests.sweeps.analysis.test_decoded import POLICIES, policy_run
+from tests.sweeps.served.simulated import measure, served_config
+from tests.sweeps.served.test_measure import engines
 from tests.sweeps.store.test_tables import GREEDY, chains
 
 ALARM_S = 10
@@ -119,6 +124,17 @@ def made_run(path: Path) -> Path:
     return path
 
 
+def served_run(path: Path) -> Path:
+    """A small run of simulated servers: two γ and plain decoding at two batch sizes, what was exported from it too."""
+    measure(path, served_config((0, 1, 3)), engines(0, 1, 3))
+    keep_exports(path, [ExportedRow(pair="a", sampling="greedy", context=64, ranges=((1, 1, 3), (2, 4, 1)))])
+    predict_run(Run.open(path))
+    return path
+
+
+MADE: Mapping[str, Callable[[Path], Path]] = {"made": made_run, "served": served_run}
+
+
 def commands(run: Path, whole: Path, out: Path) -> Lines:
     """Every command that reads a run, by name."""
     page = out / "report.html"
@@ -156,6 +172,7 @@ def resume(copy: Path, whole: Path) -> int:
             opened.check_environment(environment)
             opened.journal.done("cell", "decode", 0)
             DecodedLog(copy)
+            ServedLog(copy)
             prompt_rows(copy)
             recommended_gammas(Run.open(copy), config.pairs[0].name)
         print(predict_run(Run.open(copy)).recommendations)
@@ -418,7 +435,8 @@ def main(arguments: Sequence[str]) -> int:
     count = int(arguments[1]) if len(arguments) > 1 else 20
     with tempfile.TemporaryDirectory() as folder, derived_once() as forget:
         whole, run = Path(folder) / "whole", Path(folder) / "run"
-        shutil.copytree(made_run(Path(folder) / "made") if arguments[0] == "made" else Path(arguments[0]), whole)
+        make = MADE.get(arguments[0])
+        shutil.copytree(Path(arguments[0]) if make is None else make(Path(folder) / "made"), whole)
         shutil.copytree(whole, run)
         lines = commands(run, whole, Path(folder))
         for line in lines.values():

@@ -57,14 +57,18 @@ def engine_of(seed: int) -> EngineSettings:
 
 
 def measured_run(
-    path: Path, seed: int, *, sizes: Iterable[int] = SIZES, is_http: bool = False, pace_spread: float = 0.0, **more: Any
+    path: Path, seed: int, *, sizes: Any = SIZES, is_http: bool = False, pace_spread: float = 0.0, **more: Any
 ) -> Run:
     """A run of `specgauge run` on the servers of one engine, searched for γ, with its answers."""
     settings = engine_of(seed)
     engines = {gamma: Engine(replace(settings, gamma=gamma, seed=1000 * seed + gamma)) for gamma in GAMMAS}
     sections: dict[str, Any] = {
         "seed": seed,
-        "grid": {"batch_size": list(sizes), "context": 32, "gamma_search": "adaptive"},
+        "grid": {
+            "batch_size": sizes if isinstance(sizes, dict) else list(sizes),
+            "context": 32,
+            "gamma_search": "adaptive",
+        },
         "precision": {"max_blocks": 8, "block_samples": 24, "bootstrap_replicates": 200},
         "workload": {"max_new_tokens": 64},
     }

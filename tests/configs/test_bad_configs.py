@@ -194,6 +194,9 @@ SEARCHES = {
     "gamma: {max: 16, search: adaptive, step: 2}": "5 grid.gamma.step extra_forbidden",
     "{gamma: {max: 6, search: adaptive}, gamma_search: all}": "5 grid.gamma_search refused",
     "gamma: six": "5 grid.gamma tuple_type",
+    "batch_size: {max: 2000, search: adaptive}": "5 grid.batch_size.max less_than_equal",
+    "{batch_size: {max: 6, search: adaptive}, batch_size_search: all}": "5 grid.batch_size_search refused",
+    "batch_size_search: adaptive": "5 grid.batch_size_search refused",
 }
 SIZES = {
     "8Gib": "5 limits.memory refused",
@@ -316,6 +319,8 @@ NEEDS_MORE_THAN_A_SCHEMA = {
     "tiny temperature",
     "draft: {ngram: {longest: 2, shortest: 3}}",
     "grid: {gamma: {max: 6, search: adaptive}, gamma_search: all}",
+    "grid: {batch_size: {max: 6, search: adaptive}, batch_size_search: all}",
+    "grid: batch_size_search: adaptive",
     "draft: {}",
     "memory: 0.1B",
     "memory: 8e9",

@@ -79,7 +79,7 @@ def test_effort_does_not_change_the_hash() -> None:
         "precision.max_cell_seconds": 1.0, "validate.max_seconds": "null", "validate.repetitions": 7,
         "limits.run_seconds": 1, "executor.kind": "ray", "executor.address": "head:6379",
         "executor.gpus_per_task": 2, "executor.cpus_per_task": 8, "executor.memory": "40GiB",
-        "executor.accelerator_type": "H100",
+        "executor.accelerator_type": "H100", "executor.pack_weights": "true",
     }  # fmt: skip
     options = [f"{field}={value}" for field, value in more.items()]
     assert config_hash(load_config("quickstart", options)) == config_hash(config)

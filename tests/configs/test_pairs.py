@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from specgauge.configs.errors import ConfigError
 from specgauge.configs.fields import Dtype, is_name
 from specgauge.configs.loader import config_to_yaml, load_config
 from specgauge.configs.pairs import LayersDraft, ModelConfig, NgramConfig, NgramDraft, PairConfig, ParallelConfig
@@ -140,6 +141,39 @@ def test_pairs_made_in_python_have_variants_too() -> None:
         ("p-eager", "eager", pair.target, pair.draft),
         ("p-compile", "compile", pair.target, pair.draft),
     ]
+
+
+def test_accelerators_of_the_executor_make_variants(tmp_path: Path) -> None:
+    """Each pair with its own; what is left of the executor's list is its first."""
+    kinds = "executor={kind: ray, accelerator_type: [H100, L4]}"
+    config = load_config(write(tmp_path, TWO), [PLAIN, kinds, "pairs[1].accelerator_type=A100"])
+    assert [f"{pair.name} {pair.accelerator_type}" for pair in config.pairs] == [
+        "qwen-H100 H100",
+        "qwen-L4 L4",
+        "e A100",
+    ]
+    assert config.executor.accelerator_type == "H100"
+    again = load_config(write(tmp_path, config_to_yaml(config)))
+    assert again == config
+    one = load_config(write(tmp_path, TWO), [PLAIN, "executor={kind: ray, accelerator_type: [H100]}"])
+    assert [pair.accelerator_type for pair in one.pairs] == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("options", "where"),
+    [
+        (["executor.kind=local"], r"pairs\[0\].accelerator_type: expected null, since executor.kind is local"),
+        (
+            ["executor.kind=ray"],
+            r"pairs\[1\].accelerator_type: expected a name such as H100, since other pairs have one",
+        ),
+    ],
+)
+def test_pairs_name_their_accelerators_all_or_none_and_for_ray_alone(
+    tmp_path: Path, options: list[str], where: str
+) -> None:
+    with pytest.raises(ConfigError, match=where):
+        load_config(write(tmp_path, TWO), [PLAIN, "pairs[0].accelerator_type=H100", *options])
 
 
 def test_a_model_alone_has_no_variants() -> None:

@@ -73,6 +73,25 @@ def test_each_way_to_write_a_search(
     assert load_config(write(tmp_path, config_to_yaml(found), "config.yaml")) == found
 
 
+SERVED = "name: s\npairs: [{name: a, engine: {base_url: 'http://h:1', gamma: 0}}]\n"
+
+
+@pytest.mark.parametrize(
+    ("grid", "sizes", "how"),
+    [
+        ("batch_size: {max: 16, search: adaptive}", tuple(range(1, 17)), "adaptive"),
+        ("{batch_size: [4, 1, 3], batch_size_search: adaptive}", (1, 3, 4), "adaptive"),
+        ("batch_size: 1:3", (1, 2, 3), "all"),
+    ],
+)
+def test_each_way_to_write_a_search_for_batch_sizes(
+    tmp_path: Path, grid: str, sizes: tuple[int, ...], how: str
+) -> None:
+    found = load_config(write(tmp_path, f"{SERVED}grid:\n  {grid}\n"))
+    assert (found.grid.batch_size, found.grid.batch_size_search, found.grid.gamma_search) == (sizes, how, "all")
+    assert load_config(write(tmp_path, config_to_yaml(found), "config.yaml")) == found
+
+
 @pytest.mark.parametrize(
     ("written", "field", "value"),
     [
@@ -253,7 +272,7 @@ def test_the_schema_is_valid_2020_12_with_a_title_and_a_description_of_every_fie
     assert SCHEMA["$schema"] == "https://json-schema.org/draft/2020-12/schema"
     VALIDATOR.check_schema(SCHEMA)
     sections = [SCHEMA, *(section for name, section in SCHEMA["$defs"].items() if name != "JsonValue")]
-    assert len(sections) == 22
+    assert len(sections) == 23
     for section in sections:
         assert section["description"]
         assert section["additionalProperties"] is False

@@ -200,7 +200,7 @@ def test_noise_in_medians_is_put_right_in_one_place() -> None:
         t_draft_two_tokens_s=np.array([1.75, 2.25]),
         t_transfer_marks_s=np.array([[0.5, 0.25, 0.375, 1.0], [0.25, 0.5, 0.75, 1.0]]),
     )
-    assert known_times(found.t_transfer_s) == [[0.5, 0.5], [0.25, 0.75]]
+    np.testing.assert_array_equal(found.t_transfer_s, [[0.5, 0.5], [0.25, 0.75]])
     assert found.t_draft_total_s.tolist() == [[2.0, 2.0], [2.0, 4.0]]
     np.testing.assert_array_equal(found.t_draft_catch_up_s, [0.0, 0.25])
     np.testing.assert_array_equal(found.t_verify_s, [[12.0, 13.0], [12.0, np.nan]])

@@ -33,7 +33,7 @@ from tests.sweeps.made import acceptance_frame, known
 from tests.sweeps.run.test_searched_cells import BASE, searched_run
 from tests.sweeps.test_side_by_side import PAIRS, entry
 from tests.sweeps.test_side_by_side import SMALL as SMALL_ENTRY
-from tests.sweeps.test_side_by_side import answers as a_contest
+from tests.sweeps.test_side_by_side import answers as a_ranking
 from tests.sweeps.validation_rows import forced_row, policy_row, validation_row
 
 SMALL = Shape(batch_sizes=(1, 4), contexts=(64,), gammas=(1, 2, 3))
@@ -256,7 +256,7 @@ def test_omega_by_the_category_of_prompts() -> None:
 
 
 def test_drafts_of_one_target_stand_side_by_side() -> None:
-    found = known(side_table(a_contest(SMALL_ENTRY, entry("lookup", 1.1, 1.0, 1.2))))
+    found = known(side_table(a_ranking(SMALL_ENTRY, entry("lookup", 1.1, 1.0, 1.2))))
     assert found.caption == "Target embedded"
     ((group),) = found.groups
     assert group.heading == "sampling greedy · batch 2, 64 tokens of context"
@@ -264,7 +264,7 @@ def test_drafts_of_one_target_stand_side_by_side() -> None:
         (True, ["small", "embedded", "eager", "best", "3", "1.60 (1.50–1.70)", "2.50", "160"]),
         (False, ["lookup", PAIRS["lookup"].draft.label, "eager", "slower", "3", "1.10 (1.00–1.20)", "2.50", "110"]),
     ]
-    assert side_table(a_contest(SMALL_ENTRY)) is None
+    assert side_table(a_ranking(SMALL_ENTRY)) is None
 
 
 def test_an_interval_that_an_axis_cuts_is_told_over_its_panel() -> None:

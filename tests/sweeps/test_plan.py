@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,12 +10,22 @@ from typing import Any
 import pytest
 
 from specgauge.configs.canonical import short_hash
+from specgauge.configs.schema import Config
 from specgauge.model.sampling import SamplingSettings
 from specgauge.model.settings import Provenance
-from specgauge.sweeps.plan import chains, decoded_tokens, plan_cells, planned_pairs, settings_of
+from specgauge.sweeps.plan import (
+    begun_config,
+    chains,
+    decoded_tokens,
+    first_batch_sizes,
+    plan_cells,
+    planned_pairs,
+    settings_of,
+)
 from specgauge.sweeps.sources import SOURCES, cost_source
 from tests.model.roofline_cases import deployed
 from tests.sweeps import made
+from tests.sweeps.served.simulated import served_config
 from tests.sweeps.store.test_tables import GREEDY
 
 SAMPLING = [
@@ -76,6 +87,46 @@ def test_the_id_of_a_cell_does_not_depend_on_what_else_is_measured() -> None:
     assert [known[cell.id] for cell in plan_cells(one)] == [cell.axes for cell in plan_cells(one)]
     axes = {"pair": "a-bfloat16", "mode": "eager", "chain": "argmax", "batch_size": 4, "context": 128}
     assert plan_cells(one)[0].id == short_hash(axes)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "first"),
+    [
+        (range(1, 17), (1, 2, 4, 8, 16)),
+        (range(3, 15), (3, 6, 12, 14)),
+        ([1, 2, 3, 5, 24, 30], (1, 2, 3, 5, 24, 30)),
+        ([7], (7,)),
+    ],
+)
+def test_what_a_search_for_batch_sizes_begins_with(sizes: Sequence[int], first: tuple[int, ...]) -> None:
+    assert first_batch_sizes(sizes) == first
+
+
+def planned(config: Config) -> dict[tuple[str, int], list[int]]:
+    found: dict[tuple[str, int], list[int]] = {}
+    for cell in plan_cells(config):
+        found.setdefault((cell.pair, cell.context), []).append(cell.batch_size)
+    return found
+
+
+def test_a_run_has_the_first_batch_sizes_of_a_search_and_those_begun() -> None:
+    grid = {"batch_size": {"max": 8, "search": "adaptive"}, "context": [64, 128]}
+    pairs = [{"name": name, "engine": {"base_url": f"http://{name}:1", "gamma": 0}} for name in ("a", "b")]
+    config = served_config(pairs=pairs, grid=grid | {"exclude": [{"pair": "b", "batch_size": [8]}]})
+    at_first = begun_config(config, ())
+    assert planned(at_first) == {
+        ("a", 64): [1, 2, 4, 8], ("a", 128): [1, 2, 4, 8], ("b", 64): [1, 2, 4, 7], ("b", 128): [1, 2, 4, 7],
+    }  # fmt: skip
+    assert at_first.grid.batch_size == (1, 2, 4, 7, 8)
+    later = begun_config(config, [("a", 6, 128), ("a", 8, 64), ("c", 5, 64)])
+    assert planned(later) == planned(at_first) | {("a", 128): [1, 2, 4, 6, 8]}
+    assert planned(begun_config(served_config(grid={"batch_size": [1, 3]}), [("a", 2, 256)])) == {("a", 256): [1, 3]}
+
+
+def test_batch_sizes_decoded_by_number_are_among_the_first() -> None:
+    grid = {"batch_size": {"max": 8, "search": "adaptive"}, "context": 64}
+    config = served_config(grid=grid, validate={"batch_size": [3, 8]})
+    assert planned(begun_config(config, ())) == {("a", 64): [1, 2, 3, 4, 8]}
 
 
 def test_the_sources_are_alike_to_what_reads_them(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from specgauge.configs.canonical import strict_loads
 from specgauge.sweeps.analysis.answers import Recommendations
 from specgauge.sweeps.answer_table import answer_text
 from specgauge.sweeps.recommend import recommendations_json
-from specgauge.sweeps.side_by_side import Contest, side_by_side
+from specgauge.sweeps.side_by_side import Ranking, side_by_side
 from tests.sweeps import made
 
 PAIRS = {
@@ -19,9 +19,11 @@ PAIRS = {
             {"name": "early", "target": {"model": "embedded", "dtype": "float32"}, "draft": {"layers": 2}},
             {"name": "lookup", "target": "embedded", "draft": "ngram"},
             {"name": "alien", "target": "org/other", "draft": "ngram"},
+            {"name": "threaded", "target": "embedded", "draft": "embedded", "threads": 1},
         ]
     ).pairs
 }
+PAIRS["far"] = PAIRS["small"].model_copy(update={"name": "far", "accelerator_type": "H100"})
 PAYS, NOT, OPEN = "speculate", "do not speculate", "undecided"
 
 
@@ -40,13 +42,13 @@ def answers(*entries: dict[str, Any]) -> Recommendations:
     return Recommendations(entries=entries, confidence=0.9, warnings=(), pairs=PAIRS)
 
 
-def contest(*entries: dict[str, Any]) -> Contest:
+def ranking(*entries: dict[str, Any]) -> Ranking:
     (found,) = side_by_side(answers(*entries))
     return found
 
 
 def standings(*entries: dict[str, Any]) -> list[tuple[str, str]]:
-    return [(one.name, one.standing) for one in contest(*entries).alternatives]
+    return [(one.name, one.standing) for one in ranking(*entries).alternatives]
 
 
 SMALL = entry("small", 1.6, 1.5, 1.7)
@@ -84,7 +86,7 @@ SMALL = entry("small", 1.6, 1.5, 1.7)
 )
 def test_the_best_is_told_where_it_is_clear(others: list[dict[str, Any]], expected: list[tuple[str, str]]) -> None:
     assert standings(SMALL, *others) == expected
-    best = contest(SMALL, *others).best
+    best = ranking(SMALL, *others).best
     assert (None if best is None else (best.name, "best")) == next((one for one in expected if one[1] == "best"), None)
 
 
@@ -95,10 +97,17 @@ def test_where_nothing_pays_nothing_is_best() -> None:
 
 def test_rates_are_those_of_one_plain_step() -> None:
     """Median of .02 and .021 s for a batch of 2: 97.56 tokens a second plain."""
-    first, second = contest(SMALL, entry("early", 1.3, 1.2, 1.4, t_decode_s=0.021)).alternatives
+    first, second = ranking(SMALL, entry("lookup", 1.3, 1.2, 1.4, t_decode_s=0.021)).alternatives
     assert (first.tokens_per_s, first.low, first.high) == pytest.approx((1.6 / 0.01025, 1.5 / 0.01025, 1.7 / 0.01025))
     assert second.tokens_per_s == pytest.approx(1.3 / 0.01025)
-    assert (first.draft, second.draft) == ("embedded", "the target's first 2 layers")
+    assert (first.draft, second.draft) == ("embedded", "lookups of 3 down to 1 tokens")
+
+
+@pytest.mark.parametrize("pair", ["early", "far", "threaded"])
+def test_what_runs_elsewhere_or_otherwise_has_a_plain_step_of_its_own(pair: str) -> None:
+    """Another type of weights, device or number of threads: 100 tokens a second plain of one, 50 of the other."""
+    first, second = ranking(SMALL, entry(pair, 1.3, 1.2, 1.4, t_decode_s=0.04)).alternatives
+    assert (first.tokens_per_s, second.tokens_per_s) == pytest.approx((160, 65))
 
 
 def test_only_answers_about_one_target_at_one_point_meet() -> None:

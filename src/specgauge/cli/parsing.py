@@ -94,10 +94,7 @@ def parse_gammas(text: str, name: str = "gamma") -> list[int]:
     if ":" not in text:
         gammas = parse_counts(text, name, minimum=1, maximum=LARGEST_GAMMA)
     else:
-        ends = text.split(":")
-        if len(ends) > 3 or "" in map(str.strip, ends):
-            raise ValueError(f"{name}: expected FIRST:LAST or FIRST:LAST:STEP, such as 1:8, got {text!r}")
-        first, last, *rest = parse_counts(",".join(ends), name, minimum=1, maximum=LARGEST_GAMMA)
+        first, last, *rest = _range_ends(text, name, example="1:8", maximum=LARGEST_GAMMA)
         gammas = list(range(first, last + 1, *rest))
     if not gammas or any(b <= a for a, b in pairwise(gammas)):
         raise ValueError(f"{name}: expected values that rise, each once, got {text!r}")
@@ -114,10 +111,7 @@ def parse_batch_sizes(text: str, name: str = "batch size") -> list[int]:
     """
     sizes: list[int] = []
     for part in _parts(text, name):
-        ends = part.split(":")
-        if len(ends) > 3 or "" in map(str.strip, ends):
-            raise ValueError(f"{name}: expected FIRST:LAST or FIRST:LAST:STEP, such as 1:256, got {part!r}")
-        first, *rest = parse_counts(",".join(ends), name, minimum=1, maximum=LARGEST_BATCH_SIZE)
+        first, *rest = _range_ends(part, name, example="1:256", maximum=LARGEST_BATCH_SIZE)
         last, step = (rest[0] if rest else first), (rest[1] if len(rest) > 1 else None)
         if last < first:
             raise ValueError(f"{name}: expected a range that rises, got {part!r}")
@@ -127,6 +121,13 @@ def parse_batch_sizes(text: str, name: str = "batch size") -> list[int]:
     if len(unique) > MOST_VALUES:
         raise ValueError(f"{name}: expected at most {MOST_VALUES} values, got {len(unique)}")
     return unique
+
+
+def _range_ends(text: str, name: str, *, example: str, maximum: int) -> list[int]:
+    ends = text.split(":")
+    if len(ends) > 3 or "" in map(str.strip, ends):
+        raise ValueError(f"{name}: expected FIRST:LAST or FIRST:LAST:STEP, such as {example}, got {text!r}")
+    return parse_counts(",".join(ends), name, minimum=1, maximum=maximum)
 
 
 def parse_pairs(texts: Sequence[str], name: str) -> dict[str, str]:

@@ -225,7 +225,11 @@ def schema() -> None:
 
 
 def _load_report() -> None:
-    """Import what writes the report, while nothing is timed."""
+    """Import what analyses a run and writes its report, while nothing is timed."""
+    import pandas  # noqa: F401
+    import pyarrow.parquet  # noqa: F401
+    import scipy.special  # noqa: F401
+
     import specgauge.reports.html  # noqa: F401
 
 

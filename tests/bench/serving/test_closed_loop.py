@@ -249,6 +249,20 @@ def test_rounds_in_which_the_client_was_stopped_are_left_out() -> None:
     assert codes(block) == ["no_counters"]
 
 
+def test_chunks_that_a_client_reads_in_bursts_after_stalls_tell_no_time_of_a_round() -> None:
+    """Rounds of 20 ms; of the later ones, five at a time are read within 8 ms, a stall before each five."""
+    bursts = [start + one * 2e-3 for start in (0.4, 0.6, 0.8) for one in range(5)]
+    at = (0.0, 0.02, 0.04, 0.06, *bursts)
+    stream = Stream(chunk_s=at, chunk_tokens=(1,) * len(at), tokens=len(at), ended_s=at[-1])
+    block = LoadBlock(
+        batch_size=1, gamma=0, max_new_tokens=len(at), streams=(stream,), client_share=0,
+        stalls=((0.07, 0.4), (0.41, 0.6), (0.61, 0.8)), started_s=0, stopped_s=at[-1], ended_s=at[-1],
+    )  # fmt: skip
+    assert block.t_round_s == pytest.approx(0.02)
+    assert block.token_s == pytest.approx(0.02)
+    assert replace(block, stalls=()).token_s != pytest.approx(0.02, rel=0.5)
+
+
 def test_a_client_that_stops_is_seen() -> None:
     """Over a real port: the client does something else for 0.3 s after its first stream."""
 

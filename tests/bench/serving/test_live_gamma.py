@@ -141,21 +141,21 @@ def test_steps_are_read_as_they_come_and_a_new_start_begins_anew(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("method", "runner", "several_modules", "drafts_fewer", "is_plain_at_zero"),
+    ("method", "runner", "several_modules", "drafts_fewer"),
     [
-        ("draft_model", 1, False, True, False),
-        ("draft_model", 2, False, False, False),
-        ("eagle3", 2, False, True, False),
-        ("mtp", 2, False, True, False),
-        ("mtp", 2, True, False, False),
-        ("mtp", 1, True, True, False),
-        ("ngram", 1, False, True, True),
-        ("ngram", 2, False, True, True),
-        ("medusa", 1, False, False, False),
+        ("draft_model", 1, False, True),
+        ("draft_model", 2, False, False),
+        ("eagle3", 2, False, True),
+        ("mtp", 2, False, True),
+        ("mtp", 2, True, False),
+        ("mtp", 1, True, True),
+        ("ngram", 1, False, True),
+        ("ngram", 2, False, True),
+        ("medusa", 1, False, False),
     ],
 )
 def test_what_a_gamma_costs_in_a_running_engine(
-    method: str, runner: int, several_modules: bool, drafts_fewer: bool, is_plain_at_zero: bool
+    method: str, runner: int, several_modules: bool, drafts_fewer: bool
 ) -> None:
     engine = LiveEngine(
         version="0.32.0",
@@ -168,4 +168,4 @@ def test_what_a_gamma_costs_in_a_running_engine(
         pipeline=1,
         max_num_seqs=8,
     )
-    assert (engine.drafts_fewer, engine.is_plain_at_zero) == (drafts_fewer, is_plain_at_zero)
+    assert engine.drafts_fewer == drafts_fewer

@@ -3,16 +3,24 @@
 import json
 import math
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from specgauge.configs.engines import AT_ZERO
 from specgauge.model.search.levels import level_blocks
 from specgauge.sweeps.analysis.cell_estimate import ONE_RUN_SPREAD, cell_costs
 from specgauge.sweeps.analysis.predictions import AnalysedRun, predict_run
-from specgauge.sweeps.analysis.served import mean_replicates, paired_blocks, speedups_of_blocks
+from specgauge.sweeps.analysis.served import (
+    mean_replicates,
+    paired_blocks,
+    speedup_replicates,
+    speedups_of_blocks,
+    zero_words,
+)
 from specgauge.sweeps.analysis.timings import ArmTimings, CellTimings
 from specgauge.sweeps.plan import plan_cells
 from specgauge.sweeps.recommend import recommend
@@ -126,3 +134,71 @@ def test_blocks_of_validation_that_contradict_it_leave_no_decision(runs: dict[st
     low, high = entry["speedup"]["low"], entry["speedup"]["high"]
     assert low < 1 < high
     assert recommend(Run.open(path)).trust.reasons == ("prediction and measurement disagree in 1 of 1 cell",)
+
+
+def live_blocks() -> tuple[list[ServedRow], dict[str, list[float]]]:
+    """A plain server before and after one that takes every γ in turn, whose pace changes from block to block."""
+    pace = [0.0, 0.3, -0.2, 0.1]
+    logs = {
+        "plain": [0.0, 0.1, 0.02, 0.12],
+        "zero": [0.1 + one for one in pace],
+        "2": [one - 0.4 + off for one, off in zip(pace, (0.01, -0.01, 0.02, 0.0), strict=True)],
+        "4": [one - 0.6 + off for one, off in zip(pace, (0.0, 0.02, -0.01, 0.01), strict=True)],
+    }
+    arms = {"plain": (0, None, None), "zero": (None, AT_ZERO, "live"), "2": (2, None, "live"), "4": (4, None, "live")}
+    rows = [
+        ServedRow(
+            pair="a", sampling="greedy", gamma=arms[name][0], policy=arms[name][1], server=arms[name][2], batch_size=1,
+            context=64, block=block, token_s=math.exp(log), tpot_s=1.0,
+        )
+        for name, own in logs.items()
+        for block, log in enumerate(own)
+    ]  # fmt: skip
+    return rows, logs
+
+
+def test_gammas_of_one_server_are_held_against_its_gamma_0_and_that_against_the_plain_server() -> None:
+    rows, logs = live_blocks()
+    means = {name: float(np.mean(own)) for name, own in logs.items()}
+    found = {arm: speedup_replicates(rows, "timing", arm, replicates=20_000, seed=(1,)) for arm in (2, 4, AT_ZERO)}
+    two, four, zero = (found[arm] for arm in (2, 4, AT_ZERO))
+    assert two is not None
+    assert four is not None
+    assert zero is not None
+    assert (two[0], four[0], zero[0]) == pytest.approx(
+        (means["plain"] - means["2"], means["plain"] - means["4"], means["plain"] - means["zero"])
+    )
+    inside = [z - own for z, own in zip(logs["zero"], logs["2"], strict=True)]
+    narrow = float(np.quantile((two - zero)[1:], 0.95) - (two - zero)[0])
+    assert narrow == pytest.approx(2.353 * np.std(inside, ddof=1) / 2, rel=0.07)  # Student's t of 3 degrees at .95
+    wide = float(np.quantile(zero[1:], 0.95) - zero[0])
+    alone = [2.353 * float(np.std(logs[name], ddof=1)) / 2 for name in ("plain", "zero")]
+    assert max(alone) < wide < sum(alone)
+    assert np.std((four - two)[1:]) < 0.2 * np.std(two[1:])  # they share what the two servers differ by
+
+
+def test_a_gamma_0_that_stands_in_for_plain_decoding_is_paired_block_by_block() -> None:
+    rows, logs = live_blocks()
+    own = [replace(row, gamma=0, policy=None) for row in rows if row.policy] + [row for row in rows if row.gamma == 2]
+    found = speedup_replicates(own, "timing", 2, replicates=20_000, seed=(1,))
+    assert found is not None
+    assert found[0] == pytest.approx(np.mean(logs["zero"]) - np.mean(logs["2"]))
+    assert np.quantile(found[1:], 0.95) - found[0] < 0.03
+
+
+def test_two_blocks_leave_s_above_0_and_finite() -> None:
+    found = mean_replicates([0.0, 9.0], replicates=20_000, seed=(1,))
+    assert found is not None
+    assert (np.exp(found) > 0).all()
+    assert np.isfinite(np.exp(found)).all()
+
+
+def test_what_gamma_0_costs_by_schedule_is_told_by_batch_size() -> None:
+    row = {"policy": AT_ZERO, "batch_size": 1, "context": 64, "speedup_measured": 0.8}
+    row |= {"speedup_measured_low": 0.5, "speedup_measured_high": 1.0}
+    words = zero_words([row, {**row, "batch_size": 4, "speedup_measured_low": None}, {**row, "policy": "own"}])
+    assert words is not None
+    assert words.startswith(
+        "γ = 0 by schedule takes 1.25 (1.00 to 2.00) of a plain step's time at batch size 1, 1.25 at"
+    )
+    assert zero_words([{**row, "policy": "own"}]) is None

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
 import threading
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from specgauge.configs.loader import config_to_yaml
+from specgauge.model.arms import arm_names
+from specgauge.reports.html import write_report
 from specgauge.sweeps.cluster import executor
 from specgauge.sweeps.plan import plan_cells
 from specgauge.sweeps.run import runner
@@ -21,7 +25,7 @@ from specgauge.sweeps.store.rundir import CELLS, Run
 from specgauge.sweeps.store.writer import OpenRun
 from tests.sweeps import made, odd_workers
 from tests.sweeps.apart import ARMS, measured, wait_for
-from tests.sweeps.cluster.nodes import cluster_of, name_of
+from tests.sweeps.cluster.simulated import cluster_of, name_of
 
 pytest.importorskip("ray")
 pytestmark = [
@@ -56,7 +60,7 @@ def test_a_node_killed_half_way_costs_nothing_that_was_kept(tmp_path: Path) -> N
             killed.append(name)
 
         killed: list[str] = []
-        thread = threading.Thread(target=kill)
+        thread = threading.Thread(target=kill, daemon=True)
         thread.start()
         assert runner.run(CONFIG, out=out, apart=True) == 0
         thread.join()
@@ -76,7 +80,7 @@ def test_a_run_goes_on_where_its_driver_was_killed_here_or_there(tmp_path: Path)
     config.write_text(config_to_yaml(CONFIG))
     with cluster_of(2, "slow in 0.1") as cluster:
         environment = {**os.environ, "PYTHONPATH": odd_workers.PATHS}
-        command = [sys.executable, "-P", "-m", "tests.sweeps.cluster.nodes", cluster.address, str(out), str(config)]
+        command = [sys.executable, "-P", "-m", "tests.sweeps.cluster.simulated", cluster.address, str(out), str(config)]
         with subprocess.Popen(command, env=environment, cwd=tmp_path) as driver:
             wait_for(lambda: lines_of(out) > BLOCKS // 4)
             driver.send_signal(signal.SIGKILL)
@@ -91,6 +95,40 @@ def test_a_run_goes_on_where_its_driver_was_killed_here_or_there(tmp_path: Path)
         patched.setenv("PYTHONPATH", odd_workers.PATHS)
         assert runner.run(local, out=out, apart=True) == 0
     assert len(Run.open(out).journal()) == BLOCKS
+
+
+def test_kinds_of_device_are_pairs_of_their_own_side_by_side(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Unlike nodes are refused until they are named; then each measures its pair alone, and the answers compare."""
+    grid = {"batch_size": 1, "context": 64, "gamma": 1}
+    mixed = made.config(grid=grid, executor={"kind": "ray", "memory": "16MiB"})
+    named = made.config(grid=grid, executor={"kind": "ray", "memory": "16MiB", "accelerator_type": ["A", "B"]})
+    out = tmp_path / "run"
+    with cluster_of(0, kinds=("A", "B")) as cluster:
+        with pytest.raises(
+            ValueError, match=r"nodes differ, .* has accelerator [AB], .* has [AB]; .*executor.accelerator_type"
+        ):
+            runner.run(mixed, out=out, apart=True)
+        assert runner.run(named, out=out, apart=True, report=write_report) == 0
+        nodes = {kind: name_of(node) for node in cluster.list_all_nodes() for kind in kinds_of(node)}
+    run = Run.open(out)
+    assert len(run.journal()) == 2 * len(arm_names((1,))) * 3
+    assert {(line.axes["pair"], line.notes["machine"]) for line in run.journal()} == {
+        ("p-A", nodes["A"]), ("p-B", nodes["B"]),
+    }  # fmt: skip
+    assert set(run.environment["devices"]) == {"A", "B"}
+    assert set(run.environment["machines"]) == set(nodes.values())
+    assert {row["pair"] for row in run.recommendations()} == {"p-A", "p-B"}
+    told = capsys.readouterr().out
+    assert "side by side: target embedded, greedy" in told
+    page = (out / "report.html").read_text(encoding="utf-8")
+    assert re.search(r"A: Some.CPU; B: Some.CPU", page)
+
+
+def kinds_of(node: Any) -> list[str]:
+    """The accelerators of a simulated node."""
+    return [name.partition(":")[2] for name in node.get_resource_and_label_spec().resources if "accelerator" in name]
 
 
 def _is_free(out: Path) -> bool:
@@ -118,7 +156,7 @@ def test_too_few_resources_and_no_node_left_are_one_line_each(
             wait_for(lambda: lines_of(out) > 5)
             cluster.remove_node(node, allow_graceful=False)
 
-        thread = threading.Thread(target=kill)
+        thread = threading.Thread(target=kill, daemon=True)
         thread.start()
         assert runner.run(CONFIG, out=out, apart=True) == 1
         thread.join()

@@ -10,16 +10,18 @@ import pytest
 
 from specgauge.sweeps.cluster import keeper as module
 from specgauge.sweeps.cluster.exchange import unpack
-from specgauge.sweeps.cluster.keeper import Keeper, least_blocks, planned_jobs
+from specgauge.sweeps.cluster.keeper import Keeper, least_blocks, planned_jobs, unknown_devices
 from specgauge.sweeps.plan import plan_cells
 from specgauge.sweeps.run.budget import Deadline
 from specgauge.sweeps.store.outcomes import ALL_MISSING, PairOutcome
+from specgauge.sweeps.store.rows import write_mapping
 from specgauge.sweeps.store.rundir import CELLS, ENVIRONMENT, Run
+from specgauge.sweeps.store.writer import OpenRun
 from tests.sweeps import made
 from tests.sweeps.apart import ARMS, by_cell, pairs
 
 CONFIG = made.config(grid={"batch_size": [1, 4], "context": [64, 65], "gamma": "1:2"})
-JOBS = planned_jobs(CONFIG, ["p"], with_environment=True)
+JOBS = planned_jobs(CONFIG, ["p"], {None: "p"})
 MACHINE, ACCEPTANCE, LARGE, SMALL = range(4)
 BYTES = json.dumps(made.ENVIRONMENT).encode()
 
@@ -31,7 +33,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def keeper_of(path: Path, seconds: float | None = None, at_once: int = 2) -> Keeper:
-    return Keeper(path, CONFIG, JOBS, seconds=seconds, at_once=at_once)
+    return Keeper(path, CONFIG, JOBS, seconds=seconds, at_once={None: at_once})
 
 
 def block(tmp_path: Path, number: int = LARGE, arm: str = "decode") -> dict[str, bytes]:
@@ -47,7 +49,7 @@ def test_jobs_are_the_machine_then_acceptance_then_batch_sizes_the_largest_first
     assert JOBS[MACHINE].part.is_machine_alone
     assert [len(job.part.cells or ()) for job in JOBS] == [0, 0, 2, 2]
     two = made.config(pairs=pairs("a", "b"), grid=CONFIG.grid)
-    assert [job.label for job in planned_jobs(two, ["a", "b"], with_environment=False)] == [
+    assert [job.label for job in planned_jobs(two, ["a", "b"], {})] == [
         *("a, acceptance", "b, acceptance"),
         *("a, batch size 4", "b, batch size 4", "a, batch size 1", "b, batch size 1"),
     ]
@@ -88,6 +90,51 @@ def test_a_job_whose_nodes_are_lost_without_a_block_is_killed(path: Path, tmp_pa
     lines = Run.open(path).journal()
     assert {line.reason for line in lines if line.status == "killed"} == {killed}
     assert by_cell(lines) == dict(zip(JOBS[LARGE].part.cells or (), ({"ok", "killed"}, {"killed"}), strict=True))
+
+
+KINDS = made.config(executor={"kind": "ray", "accelerator_type": ["H100", "L4"]})
+"""The pairs p-H100 and p-L4."""
+SLOW = made.ENVIRONMENT | {"cpu": "Slow CPU", "threads": 1}
+
+
+def test_kinds_of_device_have_an_environment_and_jobs_each(tmp_path: Path) -> None:
+    """A node of one kind never measures a pair of another; what it is told is of its own kind."""
+    with OpenRun(tmp_path / "run", KINDS, fresh=False) as opened:
+        unknown = unknown_devices(opened)
+    assert unknown == {"H100": "p-H100", "L4": "p-L4"}
+    jobs = planned_jobs(KINDS, list(unknown.values()), unknown)
+    assert [f"{job.label}: {job.device}" for job in jobs] == [
+        "the machine with H100: H100", "the machine with L4: L4",
+        "p-H100, acceptance: H100", "p-L4, acceptance: L4", "p-H100, batch size 1: H100", "p-L4, batch size 1: L4",
+    ]  # fmt: skip
+    keeper = Keeper(tmp_path / "run", KINDS, jobs, seconds=90.0, at_once={"H100": 1, "L4": 3})
+    for number, environment in enumerate((made.ENVIRONMENT, SLOW)):
+        keeper.begin(number, "a")
+        keeper.take(number, "a", {ENVIRONMENT: json.dumps(environment).encode()})
+    with pytest.raises(ValueError, match=r"measured with cpu 'Slow CPU', on b it is 'Some CPU'"):
+        keeper.take(3, "b", {ENVIRONMENT: BYTES})
+    order = keeper.begin(3, "b")
+    assert order is not None
+    unpack(order.files, tmp_path / "node")
+    assert Run.open(tmp_path / "node").environment == {"schema": 1, **SLOW}
+    keeper.close()
+    devices = Run.open(tmp_path / "run").environment["devices"]
+    assert devices == {"H100": made.ENVIRONMENT, "L4": SLOW}
+
+
+def test_what_is_known_of_a_device_without_results_is_forgotten(tmp_path: Path) -> None:
+    first, _ = plan_cells(KINDS)
+    with OpenRun(tmp_path / "run", KINDS, fresh=False) as opened:
+        write_mapping(opened.path / ENVIRONMENT, {"devices": {"H100": made.ENVIRONMENT, "L4": SLOW}})
+        opened.journal.append({"axes": first.axes, "arm": "decode", "block": 0, "status": "ok", "samples_s": [[1.0]]})
+        assert unknown_devices(opened) == {"L4": "p-L4"}
+    assert list(Run.open(tmp_path / "run").environment["devices"]) == ["H100"]
+
+
+def test_a_machine_without_results_is_forgotten(path: Path) -> None:
+    with OpenRun(path, CONFIG, fresh=False) as opened:
+        assert unknown_devices(opened) == {None: "p"}
+    assert not (path / ENVIRONMENT).exists()
 
 
 def test_seconds_are_shared_by_the_jobs_that_wait(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

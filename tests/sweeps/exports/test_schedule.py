@@ -15,20 +15,36 @@ from hypothesis import strategies as st
 
 from specgauge.model.decision import estimate_speedup
 from specgauge.model.settings import Provenance
-from specgauge.sweeps.exports.schedule import EVALUATED, DecidedRange, KnownPoint, decided_schedule, interpolated
+from specgauge.sweeps.exports.schedule import (
+    EVALUATED,
+    DecidedRange,
+    KnownPoint,
+    Rises,
+    decided_schedule,
+    gaps,
+    interpolated,
+    paying_sizes,
+)
 from tests.model.made import made_acceptance, made_costs
 
 OMEGA = [1.5, 2.0]
 
 
 def point(
-    batch_size: int, verify_s: list[float], *, spread: float = 0.0, measured: dict[int, float] | None = None
+    batch_size: int,
+    verify_s: list[float],
+    *,
+    spread: float = 0.0,
+    measured: dict[int, float] | None = None,
+    replicates: int = 400,
 ) -> KnownPoint:
-    """Two replicates, T_verify `spread` shorter in one and longer in the other."""
-    rows = np.array([verify_s, *(np.array(verify_s) * (1 + sign * spread) for sign in (-1, 1))])
-    costs = made_costs([1, 2], t_decode_s=np.ones(3), t_draft_total_s=np.zeros((3, 2)), t_verify_s=rows)
-    acceptance = made_acceptance(np.tile(OMEGA, (3, 1)), np.zeros((3, 2)))
-    own = {gamma: np.full(3, value) for gamma, value in (measured or {}).items()}
+    """T_verify is `spread` shorter in half of the replicates and longer in the others."""
+    signs = np.tile([-1.0, 1.0], replicates // 2)[:, None]
+    rows = np.concatenate([[verify_s], np.array(verify_s) * (1 + signs * spread)])
+    count = 1 + replicates
+    costs = made_costs([1, 2], t_decode_s=np.ones(count), t_draft_total_s=np.zeros((count, 2)), t_verify_s=rows)
+    acceptance = made_acceptance(np.tile(OMEGA, (count, 1)), np.zeros((count, 2)))
+    own = {gamma: np.full(count, value) for gamma, value in (measured or {}).items()}
     estimate = estimate_speedup(costs, acceptance, batch_size=batch_size, measured=own)
     return KnownPoint(costs=costs, acceptance=acceptance, estimate=estimate)
 
@@ -48,6 +64,7 @@ def test_where_s_passes_1_between_two_measured_sizes_drafts_end() -> None:
     assert (pays.first, pays.last, pays.gamma, pays.verdict) == (1, 99, 2, "speculate")
     assert (off.first, off.last, off.gamma, off.verdict) == (100, 201, 0, "do not speculate")
     assert (pays.reason, off.reason) == ("P(S > 1) = 1.000 at gamma 2", "P(max S > 1.01) = 0.000")
+    assert paying_sizes(points, confidence=0.9) == ([(1, 99)], 100)
 
 
 def test_gamma_changes_where_the_costs_cross() -> None:
@@ -55,6 +72,38 @@ def test_gamma_changes_where_the_costs_cross() -> None:
     points = {1: point(1, [1.2, 1.21]), 101: point(101, [1.2, 2.21])}
     crossing = next(size for size in range(1, 102) if 2 / (1.2 + size / 100) <= 1.5 / 1.2 / 0.99)
     assert gammas(schedule(points)) == [(1, crossing - 1, 2), (crossing, 101, 1)]
+    assert paying_sizes(points, confidence=0.9) == ([(1, 101)], None)
+
+
+def test_where_drafts_pay_again_and_from_where_on() -> None:
+    points = {2: point(2, [2.0, 2.5]), 3: point(3, [1.2, 1.2]), 4: point(4, [2.0, 2.5]), 5: point(5, [1.2, 1.2])}
+    assert paying_sizes(points, confidence=0.9) == ([(3, 3), (5, 5)], 4)
+    assert paying_sizes({2: points[2], 4: points[4]}, confidence=0.9) == ([], None)
+    assert paying_sizes({3: points[3]}, confidence=0.9) == ([(3, 3)], None)
+
+
+def test_between_two_sizes_s_is_known_no_better_than_rounds_may_rise() -> None:
+    """S(2) = 2 / 1.2 at 4 rows and 2 / 1.6 at 8, where steps may lie anywhere between; nothing lies between 8 and 9."""
+    points = {4: point(4, [1.3, 1.2]), 8: point(8, [2.0, 1.6]), 9: point(9, [2.0, 3.0])}
+    (gap,) = gaps(points, schedule(points), confidence=0.9)
+    assert (gap.first, gap.last) == (5, 7)
+    assert [gap.low, gap.high] == pytest.approx([2 / 1.6, 2 / 1.2], abs=0.02)
+    assert gap.words == "batch 5 to 7: interpolated; S 1.25 to 1.67 where rounds may rise in steps"
+    off = {4: point(4, [2.5, 3.0]), 8: point(8, [2.5, 3.0])}
+    (gap,) = gaps(off, schedule(off), confidence=0.9)
+    assert gap.words == "batch 5 to 7: interpolated"
+
+
+def test_paths_between_two_sizes_rise_from_one_to_the_other() -> None:
+    rises, shares = Rises.drawn(2000, 1), np.linspace(0, 1, 9)
+    ends = np.array([1.0, 1.0]), np.array([1.0, 3.0])
+    found = np.array([rises.off_the_line(*ends, share) for share in shares])
+    assert np.all(found[..., 0] == 1)
+    rounds = found[..., 1] * (1 + 2 * shares)[:, None]
+    assert np.diff(rounds, axis=0).min() > -1e-9
+    np.testing.assert_allclose(rounds[[0, -1]], np.broadcast_to([[1.0], [3.0]], (2, 2000)))
+    np.testing.assert_allclose(rounds.mean(axis=1), 1 + 2 * shares, atol=0.06)
+    assert np.quantile(rounds[4], [0.05, 0.95]) == pytest.approx([1.1, 2.9], abs=0.08)  # Beta(1, 1) in the middle
 
 
 def test_a_single_size_is_the_answer_up_to_it() -> None:
@@ -74,7 +123,7 @@ def test_what_was_measured_goes_from_one_size_to_the_other() -> None:
 
 
 def test_open_decisions_export_what_is_asked_for() -> None:
-    points = {1: point(1, [1.2, 1.3]), 8: point(8, [2.0, 2.0], spread=0.05)}
+    points = {1: point(1, [1.2, 1.3]), 8: point(8, [2.0, 1.98], spread=0.05)}
     assert points[8].estimate.decision.verdict == "undecided"
     off, as_recommended, own = (schedule(points, undecided) for undecided in ("off", "gamma", 1))
     assert (off[-1].gamma, off[-1].verdict, off[-1].last) == (0, "undecided", 8)
@@ -83,6 +132,9 @@ def test_open_decisions_export_what_is_asked_for() -> None:
     assert own[-1].gamma == 1
     with pytest.raises(ValueError, match="undecided: expected off, gamma or a gamma that was measured, 1, 2, got 3"):
         schedule(points, 3)
+    slower = {8: point(8, [2.0, 2.02], spread=0.05)}
+    assert slower[8].estimate.decision.verdict == "undecided"
+    assert [gammas(schedule(slower, one)) for one in ("gamma", 2)] == [[(1, 8, 0)], [(1, 8, 2)]]
 
 
 def test_between_two_sizes_nothing_is_decided_that_is_decided_at_neither() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from specgauge.sweeps.plan import plan_cells
-from specgauge.sweeps.run.budget import needed_s, timing_left_s
+from specgauge.sweeps.run.budget import Deadline, needed_s, timing_left_s
 from tests.sweeps import made
 
 GRID = {"batch_size": [1, 2], "context": [64, 65], "gamma": "1:3"}
@@ -40,3 +40,15 @@ def test_the_time_left_for_timing(precision: dict[str, Any], left_s: float) -> N
 )
 def test_the_seconds_that_hold_what_was_left_out(left_out_s: dict[str, float | None], seconds: float | None) -> None:
     assert needed_s(left_out_s, timing_share=0.4) == (None if seconds is None else pytest.approx(seconds))
+
+
+def test_what_a_stage_waits_for_is_none_of_its_seconds() -> None:
+    now = [10.0]
+    stage = Deadline(5.0, now=lambda: now[0])
+    now[0] = 40.0
+    assert stage.is_spent
+    stage.wait(28.0)
+    assert stage.left_s == pytest.approx(3.0)
+    endless = Deadline(now=lambda: now[0])
+    endless.wait(1.0)
+    assert endless.left_s == math.inf

@@ -131,7 +131,8 @@ def config_of(one: PairConfig, **changes: Any) -> Config:
 def test_a_dead_rank_is_a_dead_worker(folders: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from tests.sweeps import made
 
-    config, said = config_of(pair(folders, {"tensor": 2})), []
+    said: list[str] = []
+    config = config_of(pair(folders, {"tensor": 2}))
     made.begin(tmp_path / "run", config).close()
     monkeypatch.setattr(worker, "PairProcess", Died)
     outcome = worker.measure_apart(tmp_path / "run", config, "p", say=said.append, part=WHOLE)

@@ -57,11 +57,11 @@ class Servers:
         return OpenAIClient(base_url, engine.model, api_key_env=engine.api_key_env, transport=transport, timeout_s=30.0)
 
 
-def measure(path: Path, config: Config, servers: Connects) -> PairOutcome:
+def measure(path: Path, config: Config, servers: Connects, progress: Progress | None = None) -> PairOutcome:
     """One call of a run, as far as its first pair goes."""
     with OpenRun(path, config, fresh=False) as opened:
         opened.check_environment(served_environment(config))
-        session = Session(opened, config.pairs[0], read_prompts(config.workload), Progress())
+        session = Session(opened, config.pairs[0], read_prompts(config.workload), progress or Progress())
         pair = ServedPair(session, servers.connect)
         with session.mark:
             try:

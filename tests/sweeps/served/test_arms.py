@@ -1,5 +1,6 @@
 """Policies of the engine's own and what is exported, as arms beside every γ: on running and on launched servers."""
 
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,9 @@ from specgauge.sweeps.analysis.predictions import predict_run
 from specgauge.sweeps.analysis.validation import outcome
 from specgauge.sweeps.answer_table import answer_text
 from specgauge.sweeps.recommend import recommend, recommendations_json
+from specgauge.sweeps.run.budget import Deadline
+from specgauge.sweeps.served import launching
+from specgauge.sweeps.served.servers import Arms
 from specgauge.sweeps.store.exported import read_exports
 from specgauge.sweeps.store.outcomes import read_outcomes
 from specgauge.sweeps.store.rundir import Run
@@ -128,6 +132,43 @@ def test_a_second_call_starts_nothing(validated: tuple[Run, Starts]) -> None:
     starts = Starts(FAST)
     run(made.path, made.config, starts)
     assert starts.names == []
+
+
+def test_where_one_server_does_not_take_every_gamma_none_is_started_for_blocks_that_are_there(tmp_path: Path) -> None:
+    engine = {"kind": "vllm", "target": "t", "draft": "d", "launch": {}}
+    grid = {"batch_size": 1, "context": 32, "gamma": [1, 3]}
+    config = launched(pairs=[{"name": "a", "engine": engine}], grid=grid, validate={"max_new_tokens": 32})
+    starts = Starts(FAST)
+    made = run(tmp_path, config, starts)
+    assert starts.names[:4] == ["gamma-0", "live", "gamma-1", "gamma-3"]
+    assert starts.names[4:] == [
+        "gamma-0", "exported", "live", "gamma-1", "gamma-3", "exported", "gamma-3", "gamma-1", "gamma-0",
+    ]  # fmt: skip
+    (skipped,) = [line for line in made.journal() if line.arm == "engine:schedule_0"]
+    assert (skipped.status, "its scheduler told nothing" in str(skipped.reason)) == ("skipped", True)
+    again = Starts(FAST)
+    run(tmp_path, config, again)
+    assert again.names == []
+
+
+def test_the_start_of_a_server_is_none_of_the_seconds_of_validation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start, now = launching.StartedServer.__aenter__, time.monotonic
+    late = [0.0]
+
+    async def slow(visit: launching.StartedServer) -> Arms:
+        late[0] += 200.0
+        return await start(visit)
+
+    monkeypatch.setattr(launching.StartedServer, "__aenter__", slow)
+    monkeypatch.setattr(Deadline, "now_s", property(lambda own: now() + late[0]))
+    monkeypatch.setattr(Deadline, "left_s", property(lambda own: max(0.0, own._ends_s - own.now_s)))
+    grid = {"batch_size": 1, "context": 32, "gamma": [3]}
+    config = launched(grid=grid, validate={"max_new_tokens": 32, "max_seconds": 100})
+    made = run(tmp_path, config, Starts(FAST))
+    assert {row.block for row in read_served(made.path) if row.purpose == "validation"} == {0, 1, 2, 3}
+    assert policies(made)[1, "exported"].measured_in == "validation"
 
 
 def test_a_policy_whose_server_does_not_start_costs_itself_alone_and_is_resumed(tmp_path: Path) -> None:

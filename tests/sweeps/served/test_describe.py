@@ -40,6 +40,7 @@ def test_what_it_says(snapshot: Callable[[str, str], None]) -> None:
         describe(served_config(pairs=pairs, grid=grid, validate={"gamma": [2]})),
         describe(served_config(pairs=forced, grid=grid, validate={"acceptance": 0.8, "max_seconds": None})),
         describe(served_config(pairs=[{"name": "running", "engine": running}], grid=grid, validate={})),
+        describe(served_config(pairs=pairs, grid=grid | {"batch_size": {"max": 16, "search": "adaptive"}})),
     ]
     snapshot("describe_served", "\n---\n".join(texts) + "\n")
 
@@ -51,3 +52,13 @@ def test_a_command_without_gamma_is_refused() -> None:
     )
     with pytest.raises(ValueError, match=r"launch\.command"):
         describe(config)
+
+
+def test_a_key_that_is_nearly_a_known_one_is_told_and_another_is_left_alone() -> None:
+    own = {"num_speculative_token": 3, "num-speculative-tokens": 4, "next_year": True}
+    engine = {**LAUNCHED["vllm"], "arms": [{"name": "own", "speculative": own}]}
+    grid = {"batch_size": [1], "context": 512, "gamma": [2, 4]}
+    found = describe(served_config(pairs=[{"name": "a", "engine": engine}], grid=grid)).splitlines()
+    assert [line.strip() for line in found if "warning" in line] == [
+        "warning: arm own: vllm is not known to have 'num_speculative_token'; did you mean 'num_speculative_tokens'?"
+    ]

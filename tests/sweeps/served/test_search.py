@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from html import unescape
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,8 +12,13 @@ import pytest
 from specgauge.configs.engines import EngineConfig
 from specgauge.model.acceptance.acceptance import Acceptance
 from specgauge.model.checks import FloatArray
+from specgauge.reports.html import write_report
 from specgauge.sweeps.analysis.predictions import predict_run
-from specgauge.sweeps.served.search import GammaSearch
+from specgauge.sweeps.exports.registry import ENGINES
+from specgauge.sweeps.exports.run_answers import run_answers
+from specgauge.sweeps.recommend import recommend
+from specgauge.sweeps.run.progress import Progress
+from specgauge.sweeps.served.search import GammaSearch, most_passes
 from specgauge.sweeps.served.servers import Arms, ServedArm, Visit
 from specgauge.sweeps.served.visits import PairServers
 from specgauge.sweeps.store.rundir import Run
@@ -84,6 +90,53 @@ def test_nothing_is_left_out_before_anything_is_known_or_where_rounds_get_shorte
 def test_close_ones_take_more_blocks(rounds: Sequence[float], blocks: int, open_ones: list[int]) -> None:
     found = search({SMALL: dict(zip((0, *GAMMAS), (10.0, *rounds), strict=True))}, blocks)
     assert [gamma for gamma in GAMMAS if found.is_open(SMALL, gamma)] == open_ones
+
+
+def sizes(cells: Mapping[int, Mapping[int, float]], first: Sequence[int] = (), *, parts: int = 2) -> list[int]:
+    """Of 1 to 16, what is measured after some batch sizes."""
+    found = search({(size, 64): cell for size, cell in cells.items()}, blocks=12)
+    return found.next_sizes(64, [size for size in range(1, 17) if size not in cells], first=first, parts=parts)
+
+
+DENSE = {0: 10.0, 1: 30.0, 2: 50.0}
+"""Plain decoding is best, far ahead."""
+
+
+def test_between_batch_sizes_of_different_gammas_the_middle_is_measured() -> None:
+    assert sizes({1: PLENTY, 9: DENSE, 16: DENSE}) == [5]
+    assert sizes({1: PLENTY, 9: DENSE, 16: DENSE}, parts=4) == [3, 5, 7]
+    assert sizes({1: PLENTY, 5: PLENTY, 6: DENSE, 16: DENSE}) == []
+    assert sizes({1: PLENTY, 4: PLENTY, 6: DENSE}, parts=4) == [5]
+
+
+def test_between_batch_sizes_of_one_gamma_nothing_is_however_rounds_rise() -> None:
+    assert sizes({1: {0: 10.0, 1: 12.0}, 16: {0: 10.1, 1: 12.1}}, first=[1, 16]) == []
+    assert sizes({1: {0: 10.0, 1: 12.0}, 16: {0: 10.1}}, first=[1, 16]) == []  # no γ is known at 16
+
+
+ALIKE = {0: 10.0, 1: 12.0, 2: 12.0}
+"""γ = 2 is best, and where rounds take twice as long, that of a smaller batch size could be better."""
+
+
+def longer(factor: float) -> dict[int, float]:
+    return {gamma: factor * ms for gamma, ms in ALIKE.items()}
+
+
+def test_between_first_batch_sizes_of_one_gamma_one_is_looked_at() -> None:
+    assert sizes({1: ALIKE, 5: longer(2)}, first=[1, 5]) == [3]
+    assert sizes({1: ALIKE, 3: longer(1.5), 5: longer(2)}, first=[1, 5]) == []
+
+
+def test_where_rounds_lie_off_the_line_more_is_looked_at() -> None:
+    bent = {1: ALIKE, 3: longer(1.9), 5: longer(2)}
+    assert sizes(bent, first=[1, 5]) == [2]  # from 3 to 5 they rise too little for another γ
+    assert sizes({1: ALIKE, 5: longer(1.4), 9: longer(2.2)}, first=[1, 9]) == [3, 7]
+    assert sizes({1: ALIKE, 5: longer(1.6), 9: longer(2.2)}, first=[1, 9]) == []
+
+
+def test_searches_of_batch_sizes_end_after_as_many_passes() -> None:
+    cases = [(range(1, 17), 4, 2), (range(1, 17), 2, 3), ([1, 2, 4], 2, 0), ([1, 2, 3], 2, 0), (range(1, 9), 2, 2)]
+    assert [most_passes(sizes, parts) for sizes, parts, _ in cases] == [passes for *_, passes in cases]
 
 
 ENGINE = EngineSettings(per_request=True, alpha=0.6, draft_s=0.002, token_s=0.002, free_tokens=8)
@@ -169,3 +222,74 @@ def test_a_server_is_started_unless_its_gamma_can_be_best_nowhere(
     predict_run(Run.open(tmp_path))
     rows = Run.open(tmp_path).rows(PredictionRow)
     assert {row.gamma for row in rows if row.status == "ok" and row.batch_size == max(sizes)} == large
+
+
+KNEE = EngineSettings(per_request=True, alpha=0.8, draft_s=0.001, token_s=0.004, free_tokens=12)
+"""γ is 2 up to a batch size of 4, and plain decoding is best from there on to 12."""
+
+
+def searched_run(path: Path, sizes: object) -> tuple[Run, list[str]]:
+    servers = DirectServers({gamma: Engine(replace(KNEE, gamma=gamma)) for gamma in (0, 1, 2)})
+    config = served_config(
+        (0, 1, 2),
+        grid={"batch_size": sizes, "context": 32, "gamma_search": "adaptive"},
+        precision={"max_blocks": 4, "block_samples": 24, "bootstrap_replicates": 200},
+        workload={"max_new_tokens": 64},
+    )
+    progress = Said()
+    with direct_load():
+        measure(path, config, servers, progress)
+    predict_run(Run.open(path))
+    return Run.open(path), progress.said
+
+
+class Said(Progress):
+    """Keeps what is said."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.said: list[str] = []
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+
+
+def test_a_run_measures_the_batch_sizes_at_which_gamma_changes(tmp_path: Path) -> None:
+    engine = Engine(KNEE)
+    best = {
+        size: max((0, 1, 2), key=lambda gamma: engine.omega(gamma) / engine.t_round_s(size, gamma))
+        for size in range(1, 17)
+    }
+    found, said = searched_run(tmp_path, {"max": 16, "search": "adaptive"})
+    measured = found.config.grid.batch_size
+    assert set(measured) > {1, 2, 4, 8, 16}
+    changes = [size for size in range(1, 16) if best[size] != best[size + 1]]
+    assert changes
+    assert all(size in measured and size + 1 in measured for size in changes)
+    assert len(measured) < 12
+    assert any(line.startswith("pair a: batch size ") for line in said)
+    answers = recommend(found)
+    assert {entry["batch_size"] for entry in answers.entries} == set(measured)
+    missing = next(size for size in range(1, 17) if size not in measured)
+    with pytest.raises(ValueError, match=f"batch size {missing} was not measured"):
+        recommend(found, batch_size=missing)
+    lines = len(found.journal())
+    again, said = searched_run(tmp_path, {"max": 16, "search": "adaptive"})
+    assert (len(again.journal()), again.config.grid.batch_size, said) == (lines, measured, [])
+
+
+def test_break_even_and_schedule_agree_at_every_batch_size(tmp_path: Path) -> None:
+    found, _ = searched_run(tmp_path, [1, 16])
+    (told,) = found.break_even
+    schedule = run_answers(found, ENGINES["vllm"].rules, undecided="gamma")
+    drafting = {size for step in schedule.steps if step.gamma for size in range(step.first, step.last + 1)}
+    assert drafting == {size for first, last in told["pays"] for size in range(first, last + 1)}
+    assert told["break_even_batch_size"] == max(drafting) + 1
+    assert 1 < max(drafting) < 16
+    sure = run_answers(found, ENGINES["vllm"].rules, undecided="off")
+    assert {size for step in sure.steps if step.gamma for size in range(step.first, step.last + 1)} <= drafting
+    assert f"break-even at {max(drafting) + 1} (interpolated)" in recommend(found).breaks_even
+    report = unescape(write_report(tmp_path).read_text(encoding="utf-8"))
+    assert f"break-even at {max(drafting) + 1} (interpolated)" in report
+    (gap,) = schedule.gaps
+    assert (gap.first, gap.last) == (2, 15)

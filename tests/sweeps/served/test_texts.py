@@ -84,8 +84,25 @@ def test_what_the_server_counted_makes_the_next_prompts_of_a_text_nearer() -> No
     texts = PromptTexts(TEXTS)
     sent = texts.take(3, 20)
     streams = [Stream(prompt=number, prompt_tokens=tokens) for number, tokens in enumerate((40, 20, 10))]
-    texts.told(sent, streams)
+    texts.told(sent, streams, 20)
     assert [one.words for one in texts.take(3, 20)] == [10, 20, 40]
+
+
+def test_texts_of_other_words_are_measured_so_that_the_first_prompts_are_as_long_as_they_must_be() -> None:
+    long, short = "seven office doors " * 30, "a b c d " * 30
+    texts, engine = PromptTexts([short, long, "eight nine ten " * 30]), Engine(EngineSettings(letters=2))
+
+    async def ask() -> list[int | None]:
+        async with OpenAIClient("http://host:1", "target", transport=EngineTransport(engine)) as client:
+            await texts.learn(client, 60)
+            await texts.measure(client, 5, 60)
+            asked = engine.requests
+            await texts.measure(client, 5, 60)
+            assert engine.requests == asked
+            return [(await client.stream(one.prompt, max_new_tokens=1)).prompt_tokens for one in texts.take(3, 60)]
+
+    lengths = simulate(ask())
+    assert all(tokens is not None and abs(tokens / 60 - 1) < 0.05 for tokens in lengths), lengths
 
 
 def test_a_chat_is_one_message_of_the_users() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -28,21 +28,23 @@ def set_up() -> None:
 def runtime(*accidents: str) -> dict[str, Any]:
     """The runtime environment of tasks with these accidents."""
     return {
-        "worker_process_setup_hook": "tests.sweeps.cluster.nodes.set_up",
+        "worker_process_setup_hook": "tests.sweeps.cluster.simulated.set_up",
         "env_vars": {ACCIDENTS: ",".join(("fake", *accidents)), "PYTHONPATH": odd_workers.PATHS},
     }
 
 
 @contextmanager
-def cluster_of(nodes: int, *accidents: str, cpus: int = 1) -> Iterator[Any]:
-    """A cluster that this process drives, with so many nodes to measure on."""
+def cluster_of(nodes: int, *accidents: str, kinds: Sequence[str] = ()) -> Iterator[Any]:
+    """A cluster that this process drives, with so many nodes to measure on, and one more with each accelerator."""
     import ray
     from ray.cluster_utils import Cluster
 
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
     try:
         for _ in range(nodes):
-            cluster.add_node(num_cpus=cpus)
+            cluster.add_node(num_cpus=1)
+        for kind in kinds:
+            cluster.add_node(num_cpus=1, resources={f"accelerator_type:{kind}": 1})
         ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR", runtime_env=runtime(*accidents))
         yield cluster
     finally:
