@@ -228,7 +228,8 @@ class AcceptanceConfig(Section):
     chunk: Annotated[int, Field(ge=1, le=LARGEST_CONTEXT)] = 128
     """Positions whose logits exist at once."""
     sequential: bool = False
-    """Load one model after the other, where the two do not fit in memory together."""
+    """Load one model after the other for it, even where both fit; where they do not fit together by estimate, that is
+    done anyway, and nothing is timed."""
     rollouts: Annotated[int, Field(ge=0, le=100_000)] = 0
     """Positions of each text from which a draft chain that starts with a rejected draft is followed, for policies that
     read the draft's own signals; 0 follows none. Needs both models in memory, so none where they are loaded one after
@@ -293,7 +294,8 @@ class LimitsConfig(Section):
     one run directory."""
     memory: Annotated[ByteCount | None, NO_LIMIT] = None
     """Bytes, such as 8GiB, that the weights of both models and the keys and values of a cell may take by estimate; a
-    larger cell is skipped before anything is tried, unless a model's files do not tell its size. Where it does not hold
+    larger cell is skipped before anything is tried, unless a model's files do not tell its size, and so is one that
+    needs over 1.1 times what its device has. Where it does not hold
     the caches of all arms whose decoding is interleaved, they are decoded one after another. Null is no limit."""
 
 
