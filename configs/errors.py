@@ -282,6 +282,28 @@ def shown(value: object) -> str:
             return f"a value of type {type(value).__name__}"
 
 
+def short(value: object) -> str:
+    """The same of a value that no person wrote: collections with what is in them; long text cut."""
+    try:
+        text = _brief(value)
+    except ValueError:  # a whole number that Python does not turn into text
+        text = "a number of thousands of digits"
+    return text if len(text) <= 80 else f"{text[:77]}…"
+
+
+def _brief(value: object, depth: int = 4) -> str:
+    """Like `repr`, but done in no time with what YAML's aliases make of a few lines."""
+    if not isinstance(value, (dict, list, tuple)):
+        return repr(value)
+    if not depth:
+        return "…"
+    entries = islice(value.items() if isinstance(value, dict) else value, 40)
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{key!r}: {_brief(inner, depth - 1)}' for key, inner in entries)}}}"
+    inside = ", ".join(_brief(inner, depth - 1) for inner in entries)
+    return f"[{inside}]" if isinstance(value, list) else f"({inside})"
+
+
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """The known name most like ``name``, or the only one it begins, upper and lower case alike; None without any."""
     return _nearest(name, tuple(known))

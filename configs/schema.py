@@ -17,7 +17,7 @@ from pydantic import AfterValidator, Discriminator, Field, Tag, ValidationInfo, 
 
 from specgauge.configs.engines import engine_defaults, engine_errors, forced_errors
 from specgauge.configs.errors import Errors, fail, refused
-from specgauge.configs.executor import ExecutorConfig
+from specgauge.configs.executor import ExecutorConfig, device_errors
 from specgauge.configs.fields import (
     EMBEDDED,
     LARGEST_BATCH_SIZE,
@@ -421,29 +421,13 @@ class Config(Section):
         if self.is_served and self.executor.kind != "local":
             expected = "local, since servers are measured from where their client runs"
             errors.append((("executor", "kind"), refused(self.executor.kind, expected)))
-        errors += self._device_errors()
+        errors += device_errors(self.executor, [pair.accelerator_type for pair in self.pairs])
         largest = max(grid.gamma)
         if self.workload.max_new_tokens <= largest:
             expected = f"more than the largest gamma, which is {largest}, or no round can be verified"
             errors.append((("workload", "max_new_tokens"), refused(self.workload.max_new_tokens, expected)))
         fail(errors)
         return self
-
-    def _device_errors(self) -> Errors:
-        """A pair of a kind of device is measured by Ray's nodes of that kind, and then every pair is of one."""
-        named = [pair.accelerator_type for pair in self.pairs]
-        if not any(named):
-            return []
-        if self.executor.kind != "ray":
-            index, name = next((index, name) for index, name in enumerate(named) if name)
-            expected = "null, since executor.kind is local and only Ray knows nodes by their accelerators"
-            return [(("pairs", index, "accelerator_type"), refused(name, expected))]
-        expected = "a name such as H100, since other pairs have one"
-        return [
-            (("pairs", index, "accelerator_type"), refused(None, expected, got="null"))
-            for index, name in enumerate(named)
-            if not name
-        ]
 
     def _validation_errors(self) -> Errors:
         """What is to be decoded must be predicted, and forced rates must reach as far as a round."""

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -213,10 +214,11 @@ class SpeculativeDecoder:
         history = None
         if self.settings.repetition_penalty != 1.0:
             history = History(len(rows), self.verifier.vocabulary, device)
-        purposes, options = self.verifier.purposes(), {"seed": self.seed, "round_drafts": round_drafts}
-        draws = draft_draws = Draws(purposes, given, device=device, **options)
+        purposes = self.verifier.purposes()
+        drawn = partial(Draws, batch=given, seed=self.seed, round_drafts=round_drafts)
+        draws = draft_draws = drawn(purposes, device=device)
         if self._draft_device is not None and "draft" in purposes:
-            draft_draws = Draws(["draft"], given, device=self._draft_device, **options)
+            draft_draws = drawn(["draft"], device=self._draft_device)
         return Batch(
             given=given,
             rows=rows,

@@ -341,7 +341,7 @@ def _read(
     is_quantized = spec.quantization is not None or getattr(config, "quantization_config", None) is not None
     if spec.device_map is not None:
         options["device_map"] = spec.device_map
-    elif is_quantized:  # quantized weights cannot all be moved once they are loaded
+    elif is_quantized and ranks is None:  # quantized weights cannot all be moved once they are loaded
         options["device_map"] = {"": str(device)}
     if ranks is not None:
         options |= sharding_options(ranks.count)

@@ -18,7 +18,7 @@ from typing import Any
 
 from specgauge.configs import reading
 from specgauge.configs.canonical import strict_loads
-from specgauge.sweeps.store.rows import short
+from specgauge.configs.errors import short
 
 IMPORT_BYTES = 256 * reading.MIB
 """Of one file: a few hundred thousand requests; what is larger holds more than an import needs, such as all texts."""

@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from specgauge.configs.canonical import HASH_DIGITS, short_hash
+from specgauge.configs.errors import short
 from specgauge.configs.reading import JOURNAL_BYTES, PARQUET_BYTES, TABLE_BYTES, check_regular
 from specgauge.sweeps.store.journal import read_journal
-from specgauge.sweeps.store.rows import read_mapping, short, write_mapping
+from specgauge.sweeps.store.rows import read_mapping, write_mapping
 from specgauge.sweeps.store.rundir import ACCEPTANCE, CELLS, MEASURED, PREDICTIONS, RECOMMENDATION
 from specgauge.sweeps.store.schema import WarningRow
 

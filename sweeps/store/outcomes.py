@@ -15,7 +15,8 @@ from pathlib import Path
 
 from pydantic.dataclasses import dataclass
 
-from specgauge.sweeps.store.rows import RUN_AGAIN, plain, read_mapping, row_of, short, write_mapping
+from specgauge.configs.errors import short
+from specgauge.sweeps.store.rows import RUN_AGAIN, plain, read_mapping, row_of, write_mapping
 from specgauge.sweeps.store.rundir import OUTCOMES
 from specgauge.sweeps.store.schema import EXACT, Flag, NotNegative, Text, WarningRow
 

@@ -15,10 +15,10 @@ import difflib
 import io
 import json
 import types
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, Field, fields, is_dataclass
-from itertools import islice
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -26,6 +26,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from specgauge.configs import reading
 from specgauge.configs.canonical import canonical_json, strict_loads
+from specgauge.configs.errors import short
 from specgauge.configs.reading import ANSWER_BYTES, PARQUET_BYTES, TABLE_BYTES, check_regular
 from specgauge.sweeps.store.files import atomic_path, write_text_atomically
 from specgauge.sweeps.store.schema import LARGEST_NUMBER, LIMITS, SCHEMA
@@ -100,13 +101,8 @@ def _column(one: Field[Any], hint: Any) -> Column:
     )
 
 
-_ADAPTERS: dict[Any, TypeAdapter[Any]] = {}
-
-
-def _adapter(row_type: Any) -> TypeAdapter[Any]:
-    """What reads and writes a row type; made once, which takes longer than a row."""
-    found = _ADAPTERS.get(row_type)
-    return found if found is not None else _ADAPTERS.setdefault(row_type, TypeAdapter(row_type))
+_adapter: Callable[[Any], TypeAdapter[Any]] = cache(TypeAdapter)
+"""What reads and writes a row type; to make it takes longer than a row."""
 
 
 def row_of(row_type: type[Row], value: Any, where: str, remedy: str = RUN_AGAIN) -> Row:
@@ -171,28 +167,6 @@ def _problem(row_type: type[Any], error: ValidationError) -> str:
     if not name:
         return f": expected {wanted}"
     return f", {name}: expected {wanted}, got {short(first['input'])}"
-
-
-def short(value: Any) -> str:
-    """A value for a line of text."""
-    try:
-        text = _brief(value)
-    except ValueError:  # a whole number that Python does not turn into text
-        text = "a number of thousands of digits"
-    return text if len(text) <= 80 else f"{text[:77]}…"
-
-
-def _brief(value: Any, depth: int = 4) -> str:
-    """Like `repr`, but done in no time with what YAML's aliases make of a few lines."""
-    if not isinstance(value, (dict, list, tuple)):
-        return repr(value)
-    if not depth:
-        return "…"
-    entries = islice(value.items() if isinstance(value, dict) else value, 40)
-    if isinstance(value, dict):
-        return f"{{{', '.join(f'{key!r}: {_brief(inner, depth - 1)}' for key, inner in entries)}}}"
-    inside = ", ".join(_brief(inner, depth - 1) for inner in entries)
-    return f"[{inside}]" if isinstance(value, list) else f"({inside})"
 
 
 def check_release(content: Mapping[Any, Any], where: object) -> None:

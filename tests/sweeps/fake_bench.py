@@ -174,6 +174,8 @@ class FakeBench:
             models=(target, draft),
             notes=self.notes,
             placement="float32 on cpu",
+            drafts_with_model=pair.drafts_with_model,
+            transfers=False,
         )
 
     def model(self, name: str) -> Any:
