@@ -279,9 +279,8 @@ class ValidateConfig(Section):
     """Accept by coin at this rate, or at these rates by position in a round, to check the cost model alone; the texts
     are then not the target's. Of servers, those of vLLM and llama.cpp that are started here."""
     max_seconds: Annotated[Seconds | None, NO_LIMIT] = 300.0
-    """Seconds for the decoding of one pair, by the clock: no block is begun that, by those before it, would not fit.
-    Where they are few, fewer cells are decoded rather than too few texts of each. The start of a server is not in them.
-    Null is no limit."""
+    """Seconds to decode one pair, starts of servers aside: no block is begun that, by those before it, would not fit.
+    Where they are few, fewer cells are decoded rather than too few texts of each. Null is no limit."""
 
 
 class LimitsConfig(Section):
