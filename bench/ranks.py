@@ -29,6 +29,7 @@ from torch.distributed.elastic.multiprocessing.errors import get_error_handler
 from transformers import PreTrainedModel
 
 from specgauge.bench.cache.cache import FOLLOWED, RowCache
+from specgauge.bench.timing.blocks import first_line
 from specgauge.configs.pairs import ParallelConfig
 
 STOP, LOAD, FORWARD, DROP, WAIT, GENERATE = range(6)
@@ -126,8 +127,7 @@ def die(error: BaseException) -> NoReturn:
     """End this process at once, the launcher told why: the other ranks are in a forward that it is not."""
     ranks = current_ranks()
     who = "" if ranks is None else f"rank {ranks.rank} of {ranks.count}: "
-    lines = str(error).strip().splitlines() or [""]
-    get_error_handler().record_exception(RuntimeError(f"{who}{type(error).__name__}: {lines[0]}"))
+    get_error_handler().record_exception(RuntimeError(f"{who}{first_line(error)}"))
     os._exit(1)
 
 

@@ -29,7 +29,7 @@ from specgauge.configs.errors import field_words
 from specgauge.configs.executor import ExecutorConfig
 from specgauge.configs.fields import Section, field_docstrings
 from specgauge.configs.loader import json_schema, load_config, shipped_text
-from specgauge.configs.pairs import LayersDraft, ModelConfig, NgramConfig, PairConfig
+from specgauge.configs.pairs import LayersDraft, ModelConfig, NgramConfig, PairConfig, ParallelConfig
 from specgauge.configs.schema import (
     AcceptanceConfig,
     Config,
@@ -62,6 +62,7 @@ SECTIONS: dict[str, type[Section]] = {
     "top level": Config,
     "pairs[…]": PairConfig,
     "pairs[…].target, pairs[…].draft": ModelConfig,
+    "pairs[…].target.parallel": ParallelConfig,
     "pairs[…].draft.ngram": NgramConfig,
     "pairs[…].draft, the target's first layers": LayersDraft,
     "pairs[…].engine, pairs[…].engine[…]": EngineConfig,

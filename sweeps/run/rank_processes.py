@@ -9,10 +9,7 @@ one dies the launcher ends the others, and the pair's worker has died, as far as
 from __future__ import annotations
 
 import json
-import logging
 import os
-import signal
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from specgauge.configs.reading import CONFIG_BYTES, read_text
@@ -23,9 +20,6 @@ if TYPE_CHECKING:
     from specgauge.configs.pairs import PairConfig
     from specgauge.configs.schema import Config
     from specgauge.sweeps.run.pair_process import Work
-
-MONITOR_S = 0.5
-"""Between two looks of the launcher at its ranks."""
 
 
 class RankDiedError(RuntimeError):
@@ -62,73 +56,9 @@ def work_on_ranks(work: Work, pair: PairConfig, task: tuple[Any, ...]) -> PairOu
         ValueError: fewer CUDA devices than ranks.
         KeyboardInterrupt: it was interrupted.
     """
-    from torch.distributed.elastic.multiprocessing.api import SignalException
-    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
-    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+    from specgauge.bench.launching import on_ranks
 
     assert pair.target.parallel is not None
-    count = pair.target.parallel.tensor
-    if pair.target.device == "cpu":
-        os.environ["CUDA_VISIBLE_DEVICES"] = ""
-    refuse_few_devices(f"pair '{pair.name}' target", count)
-    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # it is told below, in one line
-    launch = LaunchConfig(
-        min_nodes=1,
-        max_nodes=1,
-        nproc_per_node=count,
-        run_id=str(os.getpid()),
-        rdzv_backend="c10d",
-        rdzv_endpoint="localhost:0",
-        max_restarts=0,
-        monitor_interval=MONITOR_S,
-        start_method="spawn",
-    )
-    try:
-        found: dict[int, PairOutcome | Exception] = elastic_launch(launch, rank)(work, task)
-    except ChildFailedError as error:
-        number, failure = error.get_first_failure()
-        return RankDiedError(_death(number, count, failure))
-    except SignalException as error:
-        raise KeyboardInterrupt from error
-    return found[0]
-
-
-def rank(work: Work, task: tuple[Any, ...]) -> PairOutcome | Exception | None:
-    """What one rank does: the work, or to follow it."""
-    from specgauge.bench.following import follow
-    from specgauge.bench.ranks import joined
-
-    with joined() as ranks:
-        if not ranks.is_leader:
-            follow(ranks)
-            return None
-        try:
-            return work(*task)
-        finally:
-            ranks.stop()
-
-
-def refuse_few_devices(name: str, count: int, devices: Callable[[], int] | None = None) -> None:
-    """Refuse more ranks than CUDA devices, where there are any; ranks on a CPU share it.
-
-    Raises:
-        ValueError: there are fewer devices.
-    """
-    import torch
-
-    seen = (devices or torch.cuda.device_count)()
-    if 0 < seen < count:
-        raise ValueError(
-            f"{name}: parallel.tensor: expected at most {seen}, the CUDA devices that torch sees, got {count}; lower "
-            "it, or use device: cpu"
-        )
-
-
-def _death(number: int, count: int, failure: Any) -> str:
-    """How a rank ended."""
-    if failure.exitcode < 0:
-        often = ", as the system does when memory runs out" if failure.exitcode == -signal.SIGKILL else ""
-        return f"rank {number} of {count} got {signal.Signals(-failure.exitcode).name}{often}"
-    lines = str(failure.message).strip().splitlines() or [f"ended with code {failure.exitcode}"]
-    told = lines[0].removeprefix("RuntimeError: ")
-    return told if told.startswith("rank ") else f"rank {number} of {count}: {told}"
+    name, count = f"pair '{pair.name}' target", pair.target.parallel.tensor
+    found, death = on_ranks(work, task, count=count, name=name, device=pair.target.device)
+    return found if death is None else RankDiedError(death)

@@ -99,6 +99,27 @@ VALUES: Cases = {
         "6 pairs[0].target.gguf_file refused",
     ),
     "two placements": (TARGET % "device: cpu, device_map: auto", "3 pairs[0].target.device refused"),
+    "ranks and a map": (
+        TARGET % "parallel: {tensor: 2}, device_map: auto",
+        "3 pairs[0].target.device_map refused",
+    ),
+    "one rank": (TARGET % "parallel: {tensor: 1}", "3 pairs[0].target.parallel.tensor greater_than_equal"),
+    "ranks of a draft": (
+        BLOCK + "m\n    draft: {model: o/m, parallel: {tensor: 2}}\n",
+        "5 pairs[0].draft.parallel refused",
+    ),
+    "a split target's layers": (
+        BLOCK + "{model: o/m, parallel: {tensor: 2}}\n    draft: {layers: 2}\n",
+        "5 pairs[0].draft refused",
+    ),
+    "ranks that compile": (
+        TARGET % "parallel: {tensor: 2}" + "mode: compile\n",
+        "3 pairs[0].target.parallel refused",
+    ),
+    "ranks on a cluster": (
+        TARGET % "parallel: {tensor: 2}" + "executor: {kind: ray}\n",
+        "3 pairs[0].target.parallel refused",
+    ),
     "chains without both models": (
         "acceptance:\n  sequential: true\n  rollouts: 2\n",
         "6 acceptance.rollouts refused",

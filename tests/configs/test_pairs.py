@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from specgauge.configs.errors import ConfigError
 from specgauge.configs.fields import Dtype, is_name
 from specgauge.configs.loader import config_to_yaml, load_config
-from specgauge.configs.pairs import LayersDraft, ModelConfig, NgramConfig, NgramDraft, PairConfig
+from specgauge.configs.pairs import LayersDraft, ModelConfig, NgramConfig, NgramDraft, PairConfig, ParallelConfig
 from specgauge.configs.schema import Config
 from specgauge.configs.yaml_reader import Source, read_yaml
 from tests.configs.texts import DRAFT, RULED, VALIDATOR, VARIANTS, write
@@ -51,6 +51,7 @@ def test_every_draft_has_a_label() -> None:
     ("field", "value"),
     [
         *(("device", device) for device in ("auto", "cpu", "cuda", "cuda:0", "cuda:15")),
+        ("parallel", ParallelConfig(tensor=4)),
         *(("device_map", one) for one in ("auto", {"": 0}, {"lm_head": "cpu", "model": 1})),
         ("quantization", {"quant_method": "fp8", "skip": ["lm_head"], "threshold": 6.0, "nested": {"a": None}}),
     ],

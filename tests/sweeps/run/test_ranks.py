@@ -5,14 +5,13 @@ Every launch imports torch in two processes, so there are few of them and each d
 
 from __future__ import annotations
 
-import os
-import signal
-from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from specgauge.bench.launching import death, refuse_few_devices
 from specgauge.configs.pairs import ModelConfig, PairConfig
 from specgauge.configs.schema import Config
 from specgauge.model.sampling import SamplingSettings
@@ -20,7 +19,6 @@ from specgauge.sweeps.run import worker
 from specgauge.sweeps.run.rank_processes import (
     RankDiedError,
     check_ranks,
-    refuse_few_devices,
     work_on_ranks,
 )
 from specgauge.sweeps.run.session import WHOLE
@@ -70,11 +68,6 @@ def write(config: PairConfig) -> Any:
     return texts_of(config)
 
 
-def die_as_rank_0(config: PairConfig) -> Any:
-    os.kill(os.getpid(), signal.SIGKILL)
-    return config
-
-
 def fail_as_rank_1(config: PairConfig) -> Any:
     """A forward before any model: the follower fails, rank 0 waits for it until the launcher ends both."""
     from specgauge.bench.ranks import FORWARD, current_ranks
@@ -96,18 +89,27 @@ def test_two_ranks_write_what_the_whole_model_writes(folders: dict[str, str]) ->
     assert (whole["ranks"], whole["clock"], whole["marks"]) == (1, "HostClock", 3)
 
 
+def test_a_rank_that_fails_ends_the_others(folders: dict[str, str]) -> None:
+    split = pair(folders, {"tensor": 2})
+    found = work_on_ranks(fail_as_rank_1, split, (split,))
+    assert isinstance(found, RankDiedError)
+    assert str(found) == "rank 1 of 2: AssertionError"
+
+
 @pytest.mark.parametrize(
-    ("work", "told"),
+    ("exitcode", "message", "told"),
     [
-        (die_as_rank_0, "rank 0 of 2 got SIGKILL, as the system does when memory runs out"),
-        (fail_as_rank_1, "rank 1 of 2: AssertionError: "),
+        (-9, "Signal 9 (SIGKILL) received", "got SIGKILL, as the system does when memory runs out"),
+        (-11, "Signal 11 (SIGSEGV) received", "got SIGSEGV"),
+        (1, "RuntimeError: rank 1 of 2: OutOfMemoryError: full\nTraceback", ": OutOfMemoryError: full"),
+        (1, {"message": "RuntimeError: rank 1 of 2: ValueError: bad", "extraInfo": {}}, ": ValueError: bad"),
+        (1, "ImportError: no torch", ": ImportError: no torch"),
+        (3, "", ": ended with code 3"),
     ],
 )
-def test_a_rank_that_dies_ends_the_others(folders: dict[str, str], work: Any, told: str) -> None:
-    split = pair(folders, {"tensor": 2})
-    found = work_on_ranks(work, split, (split,))
-    assert isinstance(found, RankDiedError)
-    assert str(found) == told
+def test_how_a_rank_died_in_one_line(exitcode: int, message: Any, told: str) -> None:
+    line = death(1, 2, SimpleNamespace(exitcode=exitcode, message=message))
+    assert line == f"rank 1 of 2{told if told.startswith(':') else f' {told}'}"
 
 
 class Died:
@@ -157,9 +159,9 @@ def test_heads_are_shared_out_evenly_or_refused_before(folders: dict[str, str], 
 
 def test_fewer_devices_than_ranks_are_refused() -> None:
     with pytest.raises(ValueError, match=r"^m: parallel.tensor: expected at most 2, .*, got 4; .*cpu$"):
-        refuse_few_devices("m", 4, lambda: 2)
+        refuse_few_devices("m", 4, 2)
     for devices in (0, 4, 8):
-        refuse_few_devices("m", 4, partial(int, devices))
+        refuse_few_devices("m", 4, devices)
 
 
 def test_an_architecture_without_a_plan_and_a_model_outside_its_ranks(folders: dict[str, str]) -> None:
