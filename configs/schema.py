@@ -41,10 +41,10 @@ from specgauge.configs.fields import (
     Threads,
     expects,
     in_order,
-    is_search,
     listed,
     null_means,
     one_of,
+    with_searches,
 )
 from specgauge.configs.pairs import ModelConfig, PairConfig
 from specgauge.configs.variants import CellRule, GridPoint, rule_errors, spread
@@ -165,18 +165,7 @@ class GridConfig(Section):
     @classmethod
     def _take_search(cls, written: Any) -> Any:
         """A search, ``gamma: {max: 16, search: adaptive}``, is also told by `gamma_search`; a batch size's as well."""
-        if not isinstance(written, Mapping):
-            return written
-        found = dict(written)
-        for axis in ("gamma", "batch_size"):
-            key = f"{axis}_search"
-            if not is_search(written.get(axis)):
-                continue
-            how = written.get(key, "adaptive")
-            if how != "adaptive" and written[axis].get("search") == "adaptive":
-                fail([((key,), refused(how, f"adaptive, since {axis} is written as a search"))])
-            found[key] = how
-        return found
+        return with_searches(written, ("gamma", "batch_size")) if isinstance(written, Mapping) else written
 
 
 REPLICATES_BEYOND = 10
