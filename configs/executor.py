@@ -6,11 +6,12 @@ executor: {kind: ray, address: auto, gpus_per_task: 1, accelerator_type: H100}
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from specgauge.configs.errors import refused
+from specgauge.configs.errors import Errors, refused
 from specgauge.configs.fields import ByteCount, Positive, Section, Text, expects, null_means, one_of
 
 ADDRESSES = "auto, local or HOST:PORT"
@@ -53,3 +54,22 @@ class ExecutorConfig(Section):
     pack_weights: bool = False
     """Whether weights that are here travel to the nodes, in a package of Ray's runtime environment (512 MiB in all);
     otherwise each node finds them itself."""
+
+
+def device_errors(executor: ExecutorConfig, named: Sequence[str | None]) -> Errors:
+    """What is wrong with the accelerators that pairs name: Ray alone knows nodes by them, and all pairs have one then.
+
+    named: the `accelerator_type` of every pair.
+    """
+    if not any(named):
+        return []
+    if executor.kind != "ray":
+        index, name = next((index, name) for index, name in enumerate(named) if name)
+        expected = "null, since executor.kind is local and only Ray knows nodes by their accelerators"
+        return [(("pairs", index, "accelerator_type"), refused(name, expected))]
+    expected = "a name such as H100, since other pairs have one"
+    return [
+        (("pairs", index, "accelerator_type"), refused(None, expected, got="null"))
+        for index, name in enumerate(named)
+        if not name
+    ]

@@ -73,7 +73,8 @@ class ModelConfig(Section):
     revision: Annotated[Text, expects("a branch, tag or commit")] | None = None
     """Branch, tag or commit on the hub; null is the default branch."""
     gguf_file: Annotated[Text, expects("a file name in the model's folder")] | None = None
-    """A GGUF file in the model's repository or directory; its weights are dequantised when loaded."""
+    """A GGUF file in the model's repository or directory (needs specgauge[gguf]); its weights are dequantised when
+    loaded, unless transformers finds kernels for them on the device."""
     dtype: Annotated[Dtype, one_of("dtype")] = "auto"
     """Type of the weights; auto is the type they are stored in, on a CPU float32 unless bfloat16 is natively fast
     there. Several make a variant of the pair each."""
@@ -96,7 +97,9 @@ class ModelConfig(Section):
         Annotated[dict[str, JsonValue], MinLen(1)] | None,
         expects("a mapping as transformers' quantization_config takes it"),
     ] = None
-    """Quantization settings, as transformers takes them; null loads the weights as they are stored."""
+    """Quantisation as the model is loaded, as transformers takes it ({quant_method: bitsandbytes, load_in_4bit: true});
+    null loads the weights as they are stored, quantised ones by the library that config.json names
+    (docs/memory.md)."""
     attention: Annotated[Annotated[Attention, one_of("attention")] | None, null_means("sdpa")] = None
     """Attention implementation: torch's own (sdpa) or written out (eager), which take a mask for rows of their own
     lengths; flash attention does not. Null is sdpa. Several make a variant of the pair each."""

@@ -17,7 +17,7 @@ from pydantic import AfterValidator, Discriminator, Field, Tag, ValidationInfo, 
 
 from specgauge.configs.engines import engine_defaults, engine_errors, forced_errors
 from specgauge.configs.errors import Errors, fail, refused
-from specgauge.configs.executor import ExecutorConfig
+from specgauge.configs.executor import ExecutorConfig, device_errors
 from specgauge.configs.fields import (
     EMBEDDED,
     LARGEST_BATCH_SIZE,
@@ -228,7 +228,8 @@ class AcceptanceConfig(Section):
     chunk: Annotated[int, Field(ge=1, le=LARGEST_CONTEXT)] = 128
     """Positions whose logits exist at once."""
     sequential: bool = False
-    """Load one model after the other, where the two do not fit in memory together."""
+    """Load one model after the other for it, even where both fit; where they do not fit together by estimate, that is
+    done anyway, and nothing is timed."""
     rollouts: Annotated[int, Field(ge=0, le=100_000)] = 0
     """Positions of each text from which a draft chain that starts with a rejected draft is followed, for policies that
     read the draft's own signals; 0 follows none. Needs both models in memory, so none where they are loaded one after
@@ -279,7 +280,8 @@ class ValidateConfig(Section):
     are then not the target's. Of servers, those of vLLM and llama.cpp that are started here."""
     max_seconds: Annotated[Seconds | None, NO_LIMIT] = 300.0
     """Seconds for the decoding of one pair, by the clock: no block is begun that, by those before it, would not fit.
-    Where they are few, fewer cells are decoded rather than too few texts of each. Null is no limit."""
+    Where they are few, fewer cells are decoded rather than too few texts of each. The start of a server is not in them.
+    Null is no limit."""
 
 
 class LimitsConfig(Section):
@@ -292,7 +294,8 @@ class LimitsConfig(Section):
     one run directory."""
     memory: Annotated[ByteCount | None, NO_LIMIT] = None
     """Bytes, such as 8GiB, that the weights of both models and the keys and values of a cell may take by estimate; a
-    larger cell is skipped before anything is tried, unless a model's files do not tell its size. Where it does not hold
+    larger cell is skipped before anything is tried, unless a model's files do not tell its size, and so is one that
+    needs over 1.1 times what its device has. Where it does not hold
     the caches of all arms whose decoding is interleaved, they are decoded one after another. Null is no limit."""
 
 
@@ -413,29 +416,13 @@ class Config(Section):
         if self.is_served and self.executor.kind != "local":
             expected = "local, since servers are measured from where their client runs"
             errors.append((("executor", "kind"), refused(self.executor.kind, expected)))
-        errors += self._device_errors()
+        errors += device_errors(self.executor, [pair.accelerator_type for pair in self.pairs])
         largest = max(grid.gamma)
         if self.workload.max_new_tokens <= largest:
             expected = f"more than the largest gamma, which is {largest}, or no round can be verified"
             errors.append((("workload", "max_new_tokens"), refused(self.workload.max_new_tokens, expected)))
         fail(errors)
         return self
-
-    def _device_errors(self) -> Errors:
-        """A pair of a kind of device is measured by Ray's nodes of that kind, and then every pair is of one."""
-        named = [pair.accelerator_type for pair in self.pairs]
-        if not any(named):
-            return []
-        if self.executor.kind != "ray":
-            index, name = next((index, name) for index, name in enumerate(named) if name)
-            expected = "null, since executor.kind is local and only Ray knows nodes by their accelerators"
-            return [(("pairs", index, "accelerator_type"), refused(name, expected))]
-        expected = "a name such as H100, since other pairs have one"
-        return [
-            (("pairs", index, "accelerator_type"), refused(None, expected, got="null"))
-            for index, name in enumerate(named)
-            if not name
-        ]
 
     def _validation_errors(self) -> Errors:
         """What is to be decoded must be predicted, and forced rates must reach as far as a round."""

@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING
 from specgauge.configs.pairs import ModelConfig
 from specgauge.model.arms import BASELINES, OF_PLAIN, PLAIN, arm_names
 from specgauge.model.search.candidates import CONFIDENCE, EQUIVALENCE_MARGIN
-from specgauge.sweeps.estimate import (
-    check_contexts,
+from specgauge.sweeps.estimate import check_contexts, time_estimate
+from specgauge.sweeps.memory import (
+    ALONE,
+    fit_alone,
     interleaved_bytes,
     kv_bytes,
     memory_bytes,
     over_memory,
-    time_estimate,
+    over_what,
 )
 from specgauge.sweeps.model_sizes import ModelSize, PairSizes, has_gpu, model_folder, read_sizes, total
 from specgauge.sweeps.plan import Cell, chains, decoded_tokens, plan_cells, planned_pairs
@@ -80,7 +82,8 @@ def _cell_lines(config: Config, sizes: Mapping[str, PairSizes]) -> list[str]:
     rows = []
     for cell in cells[:SHOWN_CELLS]:
         size = sizes[cell.pair]
-        skipped = "" if over_memory(config, size, cell) is None else "over limits.memory, skipped"
+        over = over_what(config, size, cell)
+        skipped = "" if over is None else f"over {over}, skipped"
         kv = size_text(kv_bytes(config, size, cell))
         rows.append((cell.pair, cell.mode, cell.chain, str(cell.batch_size), str(cell.context), kv, skipped))
     more = [f"… and {len(cells) - SHOWN_CELLS} more"] if len(cells) > SHOWN_CELLS else []
@@ -207,7 +210,7 @@ def _pair_lines(config: Config, pair: PairConfig, sizes: PairSizes, prompts: int
     lines += _device_lines(config, pair)
     cells = [cell for cell in cells if over_memory(config, sizes, cell) is None]
     if not cells:
-        return [*lines, "  not measured: every cell is over limits.memory"]
+        return [*lines, f"  {ALONE if fit_alone(config, pair, sizes) else 'not measured: no cell fits by estimate'}"]
     parts = memory_bytes(config, sizes, cells)
     needed = total(list(parts.values()))
     shares = _listed(f"{name} {size_text(part)}" for name, part in parts.items() if part is not None)

@@ -1,12 +1,11 @@
-"""What a sweep should take in memory and time, before anything is measured. No torch.
+"""How long a sweep should take, before anything is measured. No torch.
 
-Memory: weights = parameters · bytes; keys and values = 2 · layers · heads · width · (context + γ_max + 1) · B · bytes,
-for each model; logits = rows · positions · vocabulary · 4 bytes, a few copies. Time: a forward of n tokens takes
+A forward of n tokens takes
 
     layers · launch_s + max(weight bytes / bandwidth, 2 · parameters · n / peak)
 
 on an assumed machine, which is stated with the figure: it is an estimate to plan by, and no part of any result. Cells
-whose weights, keys and values exceed `limits.memory` are skipped; a model whose files do not tell its size is tried.
+that do not fit by estimate (`specgauge.sweeps.memory`) take none.
 """
 
 from __future__ import annotations
@@ -21,25 +20,19 @@ from typing import TYPE_CHECKING
 from specgauge.configs.pairs import ModelConfig
 from specgauge.configs.schema import check_context, check_prompt_tokens
 from specgauge.configs.variants import GridPoint
-from specgauge.model.arms import BASELINES, GENERATE, OF_PLAIN, PREFILL_BLOCKS
+from specgauge.model.arms import OF_PLAIN, PREFILL_BLOCKS
+from specgauge.sweeps.memory import PROMPT_TOKENS, decoded_gammas, over_memory
 from specgauge.sweeps.model_sizes import ModelSize, PairSizes, has_gpu
-from specgauge.sweeps.plan import Cell, chains, decoded_points, decoded_tokens, measured_points, planned_pairs
-from specgauge.sweeps.run.progress import size_text
+from specgauge.sweeps.plan import chains, decoded_points, decoded_tokens, measured_points, planned_pairs
 
 if TYPE_CHECKING:
     from specgauge.configs.pairs import PairConfig
-    from specgauge.configs.schema import Config, ValidateConfig
+    from specgauge.configs.schema import Config
 
-LOGIT_COPIES = 4
-"""Logits, processed logits and both models' probabilities exist at once."""
-PROMPT_TOKENS = 128
-"""Tokens a prompt is taken to have, where only its text is known."""
 START_S, READ_BYTES_PER_S = 5.0, 500e6
 """Python, torch and transformers; a disk and the move to a device."""
 LEAST_SEARCHED = 4
 """γ that a search times at least: the smallest, the best and its neighbours."""
-RECOMMENDED_GAMMAS = 3
-"""γ decoded end to end where the recommended one and its neighbours are."""
 
 Seconds = Callable[[int], float]
 """Seconds a forward of so many tokens should take."""
@@ -100,58 +93,6 @@ def check_contexts(config: Config, sizes: Mapping[str, PairSizes]) -> None:
             if decoded and role == "target":
                 tokens = decoded_tokens(config)
                 check_context(name, context=max(decoded), tokens=tokens, max_context=limit, section="validate")
-
-
-def kv_bytes(config: Config, sizes: PairSizes, cell: Cell | GridPoint) -> int | None:
-    """Bytes of both models' keys and values in a cell or point; None where a size is unknown."""
-    return sizes.kv_bytes(cell.batch_size, cell.context + max(config.grid.gamma) + 1)
-
-
-def over_memory(config: Config, sizes: PairSizes, cell: Cell | GridPoint) -> str | None:
-    """Why a cell should not fit, with the figures and the remedy; None where it may, or nothing is known."""
-    limit, weights, kv = config.limits.memory, sizes.weight_bytes, kv_bytes(config, sizes, cell)
-    if limit is None or weights is None or kv is None or weights + kv <= limit:
-        return None
-    remedy = "load the models in a smaller dtype" if weights > limit else "lower grid.batch_size or grid.context"
-    return (
-        f"needs {size_text(weights + kv)} by estimate (weights {size_text(weights)}, keys and values {size_text(kv)}), "
-        f"limits.memory is {size_text(limit)}; raise it, or {remedy}"
-    )
-
-
-def memory_bytes(config: Config, sizes: PairSizes, cells: Sequence[Cell]) -> dict[str, int | None]:
-    """Bytes by part (`weights`, `keys and values`, `logits`) at the largest of a pair's cells; None where unknown."""
-    gamma_max = max(config.grid.gamma)
-    largest = max(cells, key=lambda cell: cell.batch_size * (cell.context + gamma_max + 1))
-    vocabulary = sizes.target.vocabulary if sizes.target is not None else None
-    rows = max(
-        max(cell.batch_size for cell in cells) * (gamma_max + 1), config.acceptance.batch_size * config.acceptance.chunk
-    )
-    return {
-        "weights": sizes.weight_bytes,
-        "keys and values": kv_bytes(config, sizes, largest),
-        "logits": None if vocabulary is None else rows * vocabulary * 4 * LOGIT_COPIES,
-    }
-
-
-def interleaved_bytes(config: Config, pair: PairConfig, sizes: PairSizes) -> int | None:
-    """Bytes of the caches of all arms that are interleaved at the largest point, where each has caches of its own.
-
-    None where nothing is decoded, arms are not interleaved (compiled, captured), or a size is unknown.
-    """
-    points = [point for point in decoded_points(config, pair.name) if over_memory(config, sizes, point) is None]
-    if config.validation is None or not points or config.mode_of(pair) != "eager":
-        return None
-    arms = sum(arm != GENERATE for arm in BASELINES)
-    arms += len(decoded_gammas(config, config.validation)) + len(config.validation.policies or ())
-    own = [sizes.kv_bytes(point.batch_size, point.context + decoded_tokens(config)) for point in points]
-    known = [one for one in own if one is not None]
-    return arms * max(known) if len(known) == len(own) else None
-
-
-def decoded_gammas(config: Config, asked: ValidateConfig) -> tuple[int, ...]:
-    """γ that are decoded end to end, or as many as there should be where the recommended ones are."""
-    return config.grid.gamma[:RECOMMENDED_GAMMAS] if asked.gamma == "recommended" else asked.gamma
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""How large models are, read from their files without loading them: config.json and safetensors headers. No torch.
+"""How large models are, read without loading them: config.json, headers of safetensors and GGUF files. No torch.
 
 Only local files are read: the shipped pair, a local directory, a hub model already in the cache. What they do not say
 is None, never a guess.
@@ -10,28 +10,25 @@ is None, never a guess.
 
 from __future__ import annotations
 
-import json
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from specgauge.configs.pairs import LayersDraft, NgramDraft
-from specgauge.configs.reading import TABLE_BYTES, expanded, read_text
+from specgauge.configs.reading import expanded
 from specgauge.model.context import context_limit
 from specgauge.sweeps.plan import measured_points, reach
+from specgauge.sweeps.weight_files import DTYPE_BYTES, Weights, count_weights, read_json, read_tensors
 
 if TYPE_CHECKING:
     from specgauge.configs.pairs import ModelConfig, PairConfig
     from specgauge.configs.schema import Config
 
 Role = Literal["target", "draft"]
-DTYPE_BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
-_STORED = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 DRIVERS = ("/proc/driver/nvidia/gpus", "/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
-_LAYER = re.compile(r"\.(\d+)\.")
+_GGUF_LAYER = "blk."
 EMBEDDED = Path(__file__).parent.parent / "bench" / "embedded"
 
 
@@ -45,15 +42,37 @@ class ModelSize:
     layers: int | None = None
     kv_heads: int | None = None
     head_dim: int | None = None
+    width: int | None = None
+    """Of the residual stream."""
+    inner_width: int | None = None
+    """Of the feed-forward part of a token, all experts of a token together."""
+    heads: int | None = None
     vocabulary: int | None = None
     max_context: int | None = None
+    quantized: Weights | None = None
+    """How quantised weights will lie; None of others."""
 
     @property
     def weight_bytes(self) -> int | None:
-        """Parameters times bytes each."""
+        """Parameters times bytes each; of quantised ones what they are packed to, with their scales."""
+        if self.quantized is not None and self.dtype is not None:
+            return self.quantized.loaded_bytes(self.dtype)
         if self.parameters is None or self.dtype is None:
             return None
         return self.parameters * DTYPE_BYTES[self.dtype]
+
+    def activation_bytes(self, tokens: int) -> int:
+        """The most that a forward of so many tokens holds at once, in a layer's feed-forward part or its attention.
+
+        Of a token, by its residual and normed state: gate, up and their product; or queries, keys and values, turned
+        and not, with one more of each on the way. 0 where the files do not tell the widths.
+        """
+        if self.width is None or self.dtype is None:
+            return 0
+        inner = 3 * self.width + 3 * (self.inner_width or 0)
+        head, heads, kv_heads = (one or 0 for one in (self.head_dim, self.heads, self.kv_heads))
+        attention = 3 * self.width + head * (4 * heads + 3 * kv_heads)
+        return tokens * max(inner, attention) * DTYPE_BYTES[self.dtype]
 
     def kv_cache_bytes(self, batch_size: int, tokens: int) -> int | None:
         """Keys and values of `tokens` tokens in each row: 2 · layers · heads · width · tokens · rows · bytes."""
@@ -155,7 +174,7 @@ def model_folder(spec: ModelConfig, role: Role) -> Path | None:
 def read_model_size(
     spec: ModelConfig, *, role: Role, layers: int | None = None, longest: int | None = None
 ) -> ModelSize | None:
-    """The size of a model whose files are local, cut after its first `layers`; None for one that is not, and for GGUF.
+    """The size of a model whose files are local, cut after its first `layers`; None for one that is not.
 
     `longest` is the most tokens in a row of the run, by which the positions that it takes may differ.
 
@@ -164,42 +183,93 @@ def read_model_size(
             than `layers`.
     """
     folder = model_folder(spec, role)
-    if folder is None or spec.gguf_file is not None:
+    if folder is None:
         return None
+    if spec.gguf_file is not None:
+        return _gguf_size(spec, folder / spec.gguf_file, role, layers)
     from specgauge.bench.models.files import adapter_fault
+    from specgauge.bench.models.quantized import fault as quantization_fault
 
     if (fault := adapter_fault(folder)) is not None:
         raise ValueError(f"{role} {fault}")
     if not (folder / "config.json").is_file():
         raise ValueError(f"{role} {spec.model!r} is not a model directory: it has no config.json")
-    config = _read_mapping(folder / "config.json")
-    text = config.get("text_config")
+    config = read_json(folder / "config.json")
+    text, settings = config.get("text_config"), config.get("quantization_config")
     inner: Mapping[str, Any] = text if isinstance(text, dict) else config
-    parameters, stored = _count_parameters(folder, layers)
+    stored = settings if isinstance(settings, dict) else None
+    is_cpu = is_on_cpu(spec)
+    if (fault := quantization_fault(spec.quantization, stored, model=spec.model, is_on_cpu=is_cpu)) is not None:
+        raise ValueError(f"{role}: {fault}")
+    tensors = read_tensors(folder, layers)
+    weights = (
+        None if tensors is None else count_weights(tensors, stored=stored, asked=spec.quantization, is_on_cpu=is_cpu)
+    )
     every = _number(inner, "num_hidden_layers", "n_layer")
-    if layers is not None and every is not None and layers >= every:
-        raise ValueError(f"draft layers: expected 1 to {every - 1} of the target's {every}, got {layers}")
+    _check_layers(layers, every)
     heads = _number(inner, "num_attention_heads", "n_head")
     width = _number(inner, "hidden_size", "n_embd", "d_model")
+    is_plain = stored is None and spec.quantization is None
     return ModelSize(
-        parameters=None if spec.quantization is not None else parameters,
-        dtype=_dtype(spec, inner, config, stored),
+        parameters=None if weights is None else weights.parameters,
+        dtype=_dtype(spec, inner, config, None if weights is None else weights.dtype, is_plain=is_plain),
         layers=every if layers is None else layers,
         kv_heads=_number(inner, "num_key_value_heads") or heads,
         head_dim=_number(inner, "head_dim") or (width // heads if heads and width else None),
+        width=width,
+        inner_width=_inner_width(inner),
+        heads=heads,
         vocabulary=_number(inner, "vocab_size"),
         max_context=context_limit(inner, longest),
+        quantized=None if is_plain else weights,
     )
 
 
-def _read_mapping(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(read_text(path, TABLE_BYTES))
-        if not isinstance(content, dict):
-            raise ValueError(f"got {type(content).__name__}")
-    except (OSError, ValueError, RecursionError) as error:
-        raise ValueError(f"{path}: damaged, expected a JSON object: {error}; download the model again") from error
-    return content
+def _inner_width(config: Mapping[str, Any]) -> int | None:
+    """Of the feed-forward part: of its experts those that a token passes through."""
+    experts, of_expert = _number(config, "num_experts_per_tok"), _number(config, "moe_intermediate_size")
+    dense = _number(config, "intermediate_size", "n_inner", "ffn_dim")
+    if experts is not None and (of_expert or dense) is not None:
+        return experts * (of_expert or dense or 0)
+    return dense
+
+
+def _check_layers(layers: int | None, every: int | None) -> None:
+    """See that a draft of the target's first layers has fewer than all."""
+    if layers is not None and every is not None and layers >= every:
+        raise ValueError(f"draft layers: expected 1 to {every - 1} of the target's {every}, got {layers}")
+
+
+def _gguf_size(spec: ModelConfig, path: Path, role: Role, layers: int | None) -> ModelSize | None:
+    """The size of a GGUF file's model, whose weights are loaded in plain numbers; None where it is not here."""
+    from specgauge.bench.models.gguf_files import read_gguf
+    from specgauge.bench.models.quantized import missing
+
+    if not path.is_file():
+        return None
+    if (fault := missing("gguf", f"{spec.gguf_file!r} is a GGUF file")) is not None:
+        raise ValueError(f"{role}: {fault}")
+    found = read_gguf(path)
+    assert found is not None, "the package is there"
+    every, heads = found.number("block_count"), found.number("attention.head_count")
+    _check_layers(layers, every)
+    left_out = () if layers is None or every is None else [f"{_GGUF_LAYER}{number}." for number in range(layers, every)]
+    shapes = [shape for name, shape in found.shapes.items() if not name.startswith(tuple(left_out))]
+    width = found.number("embedding_length")
+    embedding = found.shapes.get("token_embd.weight")
+    plain = "float32" if is_on_cpu(spec) else None
+    return ModelSize(
+        parameters=sum(math.prod(shape) for shape in shapes),
+        dtype=plain if spec.dtype == "auto" else str(spec.dtype),
+        layers=every if layers is None else layers,
+        kv_heads=found.number("attention.head_count_kv") or heads,
+        head_dim=found.number("attention.key_length") or (width // heads if heads and width else None),
+        width=width,
+        inner_width=found.number("feed_forward_length"),
+        heads=heads,
+        vocabulary=embedding[-1] if embedding else found.number("vocab_size"),
+        max_context=found.number("context_length"),
+    )
 
 
 def _number(config: Mapping[str, Any], *names: str) -> int | None:
@@ -220,7 +290,9 @@ def has_gpu() -> bool:
     return any(Path(name).exists() for name in DRIVERS)
 
 
-def _dtype(spec: ModelConfig, inner: Mapping[str, Any], config: Mapping[str, Any], stored: str | None) -> str | None:
+def _dtype(
+    spec: ModelConfig, inner: Mapping[str, Any], config: Mapping[str, Any], stored: str | None, *, is_plain: bool
+) -> str | None:
     """The type after loading: the one asked for, else what is fast on a CPU, else the one config.json names or stores.
 
     Where a CPU has instructions for bfloat16 it is measured, once the run begins, whether that is the faster one.
@@ -229,7 +301,7 @@ def _dtype(spec: ModelConfig, inner: Mapping[str, Any], config: Mapping[str, Any
 
     found = _stored_dtype(spec, inner, config, stored)
     is_half = found == "float16" or (found == "bfloat16" and bfloat16_instructions() is None)
-    chooses = spec.dtype == "auto" and spec.quantization is None and is_on_cpu(spec)
+    chooses = spec.dtype == "auto" and is_plain and is_on_cpu(spec)
     return "float32" if is_half and chooses else found
 
 
@@ -243,35 +315,3 @@ def _stored_dtype(
             if source.get(name) in DTYPE_BYTES:
                 return str(source[name])
     return stored
-
-
-def _count_parameters(folder: Path, layers: int | None) -> tuple[int | None, str | None]:
-    """(parameters, stored type) from the headers of the folder's safetensors files; None where there are none.
-
-    With `layers` only tensors of the layers before it count, and those of no layer.
-    """
-    index = folder / "model.safetensors.index.json"
-    if index.is_file():
-        shards = _read_mapping(index).get("weight_map")
-        names = sorted({str(name) for name in shards.values()}) if isinstance(shards, dict) else []
-    else:
-        names = ["model.safetensors"]
-    paths = [folder / name for name in names]
-    if not paths or not all(path.is_file() for path in paths):
-        return None, None
-    from safetensors import SafetensorError, safe_open
-
-    parameters, stored = 0, None
-    for path in paths:
-        try:
-            with safe_open(path, framework="np") as file:
-                for name in file.keys():  # noqa: SIM118  (it is no mapping)
-                    tensor, layer = file.get_slice(name), _LAYER.search(name)
-                    if layers is None or layer is None or int(layer[1]) < layers:
-                        parameters += math.prod(tensor.get_shape())
-                    stored = stored or _STORED.get(tensor.get_dtype())
-        except (OSError, SafetensorError) as error:
-            raise ValueError(
-                f"{path}: truncated or not a safetensors file: {error}; download the model again"
-            ) from error
-    return parameters, stored

@@ -214,10 +214,8 @@ class SpeculativeDecoder:
         history = None
         if self.settings.repetition_penalty != 1.0:
             history = History(len(rows), self.verifier.vocabulary, device)
-        drawn, purposes = (
-            partial(Draws, batch=given, seed=self.seed, round_drafts=round_drafts),
-            self.verifier.purposes(),
-        )
+        purposes = self.verifier.purposes()
+        drawn = partial(Draws, batch=given, seed=self.seed, round_drafts=round_drafts)
         draws = draft_draws = drawn(purposes, device=device)
         if self._draft_device is not None and "draft" in purposes:
             draft_draws = drawn(["draft"], device=self._draft_device)

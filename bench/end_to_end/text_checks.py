@@ -21,6 +21,7 @@ from specgauge.bench.decoding.plain import feedable
 from specgauge.bench.decoding.records import NonFiniteLogitsError, Text
 from specgauge.bench.decoding.sampling import History, processed_logits
 from specgauge.bench.models.pair import LoadedModel, LoadedPair
+from specgauge.bench.models.weights import rounding_dtype
 from specgauge.model.acceptance.recorded import needed_columns, pad_texts, recorded_rounds
 from specgauge.model.exact import AcceptanceRule, DraftSampling
 from specgauge.model.sampling import SamplingSettings
@@ -93,7 +94,7 @@ def _first_difference(target: LoadedModel, plain: Text, other: Text, settings: S
         plain_token=tokens[0],
         speculative_token=tokens[1],
         margin=margin,
-        threshold=TIE_THRESHOLDS.get(target.model.dtype, 0.0) * float(finite.abs().amax()),
+        threshold=TIE_THRESHOLDS.get(rounding_dtype(target.model), 0.0) * float(finite.abs().amax()),
     )
 
 

@@ -26,6 +26,7 @@ from specgauge.bench.cache.adapter import drop_window, sliding_window, window_of
 from specgauge.bench.cache.cache import RowCache, new_cache, prefill
 from specgauge.bench.models.load_errors import kind_and_line, refused
 from specgauge.bench.models.static_graphs import StaticForward
+from specgauge.bench.models.weights import rounding_dtype
 
 _LENGTHS = (2, 5)
 """Tokens each row holds when it is rolled back."""
@@ -79,7 +80,8 @@ def take_over_attention(model: PreTrainedModel, attention: str, device: torch.de
             f"{name}: its logits are not numbers (NaN) in {str(expected.dtype).removeprefix('torch.')}; its weights "
             "are corrupt, or need a wider dtype, such as bfloat16 or float32"
         )
-    _refuse_difference(found, expected, f"{who} computes other logits {where} than by its own means", remedy)
+    rounding = rounding_dtype(model)
+    _refuse_difference(found, expected, rounding, f"{who} computes other logits {where} than by its own means", remedy)
     return stray
 
 
@@ -102,7 +104,7 @@ def check_static_forward(static: StaticForward) -> None:
         with refused(lambda error: f"{who} does not run over static shapes ({kind_and_line(error)}); use mode: eager"):
             found = _cached_logits(cache, tokens, lambda fed: static.run(static.model, cache, fed, 0, is_plain=True))
     what = f"{who} computes other logits over static shapes than eagerly"
-    _refuse_difference(found, expected, what, "use mode: eager")
+    _refuse_difference(found, expected, rounding_dtype(static.model), what, "use mode: eager")
 
 
 def _tokens(model: PreTrainedModel, device: torch.device) -> Tensor:
@@ -123,7 +125,9 @@ def _cached_logits(cache: RowCache, tokens: Tensor, run: Callable[[Tensor], Tens
     return {row: (logits[row], start) for row, start in enumerate(_LENGTHS)}
 
 
-def _refuse_difference(found: dict[int, tuple[Tensor, int]], expected: Tensor, what: str, remedy: str) -> None:
+def _refuse_difference(
+    found: dict[int, tuple[Tensor, int]], expected: Tensor, rounding: torch.dtype, what: str, remedy: str
+) -> None:
     """ValueError where logits differ, over their spread, by more than rounding: each row's median, the worst row."""
     ratios = []
     for row, (logits, start) in found.items():
@@ -133,7 +137,7 @@ def _refuse_difference(found: dict[int, tuple[Tensor, int]], expected: Tensor, w
         spread = (wanted - wanted.mean(dim=-1, keepdim=True)).norm(dim=-1)
         distance = (logits - wanted).norm(dim=-1)
         ratios.append(torch.where(distance == 0, distance, distance / spread).median())
-    limit = _LARGEST_DIFFERENCE.get(expected.dtype, _LARGEST_DIFFERENCE_LOW_PRECISION)
+    limit = _LARGEST_DIFFERENCE.get(rounding, _LARGEST_DIFFERENCE_LOW_PRECISION)
     difference = float(torch.stack(ratios).max())
     if not difference <= limit:
         raise ValueError(

@@ -7,6 +7,7 @@ messages run over many lines and name no remedy; here each names the pair, the r
 from __future__ import annotations
 
 import json
+import logging as logs
 import re
 import sys
 import warnings
@@ -28,6 +29,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
 from specgauge.bench.device import is_out_of_memory
+from specgauge.bench.models.quantized import method_of
 from specgauge.configs.pairs import ModelConfig
 from specgauge.configs.reading import CONFIG_BYTES, expanded, read_text
 
@@ -68,6 +70,7 @@ def quiet_loading() -> Iterator[None]:
             enable_progress_bars()
     logging.set_verbosity_error()
     try:
+        logs.getLogger("bitsandbytes").setLevel(logs.ERROR)  # one line for each layer of each forward otherwise
         with redirect_stdout(sys.stderr):
             yield
     finally:
@@ -177,6 +180,38 @@ def check_tokenizer(tokenizer: PreTrainedTokenizerBase, spec: ModelConfig, name:
         raise ValueError(f"{name}: the tokenizer of '{spec.model}' has no token but special ones; {_NEEDS_TOKENIZER}")
 
 
+def check_vocabularies(target: PreTrainedTokenizerBase, draft: PreTrainedTokenizerBase, pair: str) -> None:
+    """See that both tokenizers map every id they share, and every token they share, alike.
+
+    Rows padded beyond the tokenizer do not matter; ids that one side lacks are fine (a token only the target has ends
+    drafting, a token only the draft has is always rejected).
+
+    Raises:
+        ValueError: they do not.
+    """
+    target_ids, draft_ids = dict(target.get_vocab()), dict(draft.get_vocab())
+    target_tokens, draft_tokens = ({i: t for t, i in ids.items()} for ids in (target_ids, draft_ids))
+    differing = sorted(i for i, token in target_tokens.items() if i in draft_tokens and draft_tokens[i] != token)
+    moved = sorted(i for token, i in target_ids.items() if draft_ids.get(token, i) != i)
+    if differing:
+        first = differing[0]
+        found = (
+            f"target and draft use different tokenizers: {len(differing)} of {len(target_tokens)} ids differ, first id "
+            f"{first}: {json.dumps(target_tokens[first])} in the target, {json.dumps(draft_tokens[first])} in the draft"
+        )
+    elif moved:
+        token = target_tokens[moved[0]]
+        found = (
+            f"target and draft use different tokenizers: {json.dumps(token)} is id {moved[0]} in the target, "
+            f"id {draft_ids[token]} in the draft"
+        )
+    elif not target_tokens.keys() & draft_tokens.keys():
+        found = "target and draft tokenizers share no token"
+    else:
+        return
+    raise ValueError(f"pair '{pair}': {found}; choose a draft of the target's own family")
+
+
 def refuse_incomplete_weights(info: Mapping[str, Any], model: PreTrainedModel, spec: ModelConfig, name: str) -> None:
     """See that every tensor of the model came from the checkpoint, and none of its own was left over.
 
@@ -224,8 +259,8 @@ def quantization_options(settings: Mapping[str, Any], name: str) -> Any:
     """The quantization mapping as the object transformers takes; ValueError when it names no method it knows."""
     from transformers.quantizers.auto import AUTO_QUANTIZATION_CONFIG_MAPPING, AutoQuantizationConfig
 
-    method = settings.get("quant_method")
-    if method not in AUTO_QUANTIZATION_CONFIG_MAPPING and method != "bitsandbytes":
+    method = method_of(settings)
+    if method not in {*AUTO_QUANTIZATION_CONFIG_MAPPING, "bitsandbytes"}:
         found = "no quant_method" if method is None else f"quant_method {method!r}"
         raise ValueError(
             f"{name}: quantization: expected one of {', '.join(sorted(AUTO_QUANTIZATION_CONFIG_MAPPING))}, got {found}"
@@ -234,7 +269,7 @@ def quantization_options(settings: Mapping[str, Any], name: str) -> Any:
         return AutoQuantizationConfig.from_dict(dict(settings))
     except ImportError as error:
         raise ValueError(f"{name}: quantization: {one_line(error)}; install what {method} needs") from error
-    except (ValueError, TypeError, KeyError) as error:
+    except Exception as error:  # each method's settings fail in their own way
         raise ValueError(
             f"{name}: quantization: {one_line(error)}; give the settings that transformers' {method} takes"
         ) from error

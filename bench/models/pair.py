@@ -16,7 +16,6 @@ since their lengths are too many to compile a graph for each, and so are texts t
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
@@ -33,12 +32,15 @@ from specgauge.bench.cache.adapter import ATTENTION_NAMES, refuse_cache_that_can
 from specgauge.bench.cache.cache import RowCache, new_cache
 from specgauge.bench.cpu_type import take_fast_dtype
 from specgauge.bench.device import distinct_devices
+from specgauge.bench.models import quantized
 from specgauge.bench.models.agreement import check_static_forward, take_over_attention
 from specgauge.bench.models.files import adapter_fault, name_fault
 from specgauge.bench.models.generation import end_tokens
+from specgauge.bench.models.gguf_files import gguf_settings
 from specgauge.bench.models.load_errors import (
     check_config_file,
     check_tokenizer,
+    check_vocabularies,
     quantization_options,
     quiet_loading,
     read_fault,
@@ -56,6 +58,7 @@ from specgauge.bench.models.placement import (
 )
 from specgauge.bench.models.rope import fix_rotary_factors
 from specgauge.bench.models.static_graphs import StaticForward
+from specgauge.bench.models.weights import how_it_lies, keep_settings, was_quantized, weight_notes
 from specgauge.bench.notes import Note
 from specgauge.bench.ranks import LOAD, Ranks, current_ranks, follow_model, in_step, shard_fault, sharding_options
 from specgauge.configs.fields import Mode
@@ -117,6 +120,13 @@ class LoadedModel:
         return devices_of(self.model, self.device)
 
     @cached_property
+    def placement(self) -> str:
+        """How it lies in words, such as `float32 on cpu`, and how quantised weights do."""
+        where = layout(self.model, self.device, self.ranks)
+        quantised = how_it_lies(self.model)
+        return where if quantised is None else f"{where} ({quantised})"
+
+    @cached_property
     def vocabulary_rows(self) -> int:
         """Rows of the embedding: ids below this can be fed."""
         embedding = self.model.get_input_embeddings()
@@ -174,8 +184,18 @@ class LoadedPair:
     @property
     def placement(self) -> str:
         """How its models lie, in words: `float32 on cpu`, or by model where they differ."""
-        found = [layout(model.model, model.device, model.ranks) for model in self.models]
+        found = [model.placement for model in self.models]
         return found[0] if len(set(found)) == 1 else f"target {found[0]}, draft {found[-1]}"
+
+    @property
+    def how_models_lie(self) -> dict[str, str]:
+        """The placement of those by role that were quantised, spread or split."""
+        roles = {"target": self.target} | ({} if self.draft is None else {"draft": self.draft})
+        return {
+            role: one.placement
+            for role, one in roles.items()
+            if how_it_lies(one.model) is not None or one.ranks > 1 or len(one.devices) > 1
+        }
 
     @property
     def devices(self) -> tuple[torch.device, ...]:
@@ -272,7 +292,7 @@ def _load(
         model.eval()  # parameters stay as loaded: frozen ones make torch's bfloat16 linear 40 × slower on slices (CPU)
         placed = model.device if device is None else device
         kept_notes: list[Note] = []
-        if spec.dtype == "auto" and placed.type == "cpu" and cpu_dtype is not None and spec.quantization is None:
+        if spec.dtype == "auto" and placed.type == "cpu" and cpu_dtype is not None and not was_quantized(model):
             kept_notes = list(take_fast_dtype(model, cpu_dtype, name))
         stray_window = take_over_attention(model, attention, placed, name)
     if ranks is not None and ranks.is_leader:
@@ -301,6 +321,7 @@ def _notes(
             message=f"{name}: measured with the adapter beside its weights, of {adapter.base_model_name_or_path}",
             remedy="merge it (peft's merge_and_unload) to measure the model as it will be served",
         )
+    yield from weight_notes(model, name)
     if stray is not None:
         yield Note(
             code="stray_window",
@@ -321,6 +342,8 @@ def _read(
     source: str, spec: ModelConfig, device: torch.device | None, name: str, ranks: Ranks | None
 ) -> tuple[PreTrainedTokenizerBase, PreTrainedModel]:
     """Tokenizer and model of a directory or hub id, on ``device`` or spread as the spec's device map says."""
+    if spec.gguf_file is not None and (fault := quantized.missing("gguf", f"'{spec.gguf_file}' is a GGUF file")):
+        raise ValueError(f"{name}: {fault}")
     given = {"revision": spec.revision, "gguf_file": spec.gguf_file}
     common: dict[str, Any] = {"trust_remote_code": spec.trust_remote_code}
     common |= {option: value for option, value in given.items() if value is not None}
@@ -336,9 +359,13 @@ def _read(
         tokenizer = AutoTokenizer.from_pretrained(source, **common)
     check_tokenizer(tokenizer, spec, name)
     options: dict[str, Any] = {"dtype": spec.dtype if spec.dtype == "auto" else getattr(torch, spec.dtype)}
+    stored = getattr(config, "quantization_config", None)
+    is_on_cpu = device is not None and device.type == "cpu"
+    if (fault := quantized.fault(spec.quantization, stored, model=spec.model, is_on_cpu=is_on_cpu)) is not None:
+        raise ValueError(f"{name}: {fault}")
     if spec.quantization is not None:
         options["quantization_config"] = quantization_options(spec.quantization, name)
-    is_quantized = spec.quantization is not None or getattr(config, "quantization_config", None) is not None
+    is_quantized = spec.quantization is not None or stored is not None
     if spec.device_map is not None:
         options["device_map"] = spec.device_map
     elif is_quantized and ranks is None:  # quantized weights cannot all be moved once they are loaded
@@ -353,39 +380,10 @@ def _read(
         if "device_map" not in options and ranks is None:
             model = model.to(device)
     refuse_incomplete_weights(info, model, spec, name)
+    if spec.gguf_file is not None:
+        stored = gguf_settings(Path(source) / spec.gguf_file)
+    keep_settings(model, stored or options.get("quantization_config"))
     return tokenizer, model
-
-
-def check_vocabularies(target: PreTrainedTokenizerBase, draft: PreTrainedTokenizerBase, pair: str) -> None:
-    """See that both tokenizers map every id they share, and every token they share, alike.
-
-    Rows padded beyond the tokenizer do not matter; ids that one side lacks are fine (a token only the target has ends
-    drafting, a token only the draft has is always rejected).
-
-    Raises:
-        ValueError: they do not.
-    """
-    target_ids, draft_ids = dict(target.get_vocab()), dict(draft.get_vocab())
-    target_tokens, draft_tokens = ({i: t for t, i in ids.items()} for ids in (target_ids, draft_ids))
-    differing = sorted(i for i, token in target_tokens.items() if i in draft_tokens and draft_tokens[i] != token)
-    moved = sorted(i for token, i in target_ids.items() if draft_ids.get(token, i) != i)
-    if differing:
-        first = differing[0]
-        found = (
-            f"target and draft use different tokenizers: {len(differing)} of {len(target_tokens)} ids differ, first id "
-            f"{first}: {json.dumps(target_tokens[first])} in the target, {json.dumps(draft_tokens[first])} in the draft"
-        )
-    elif moved:
-        token = target_tokens[moved[0]]
-        found = (
-            f"target and draft use different tokenizers: {json.dumps(token)} is id {moved[0]} in the target, "
-            f"id {draft_ids[token]} in the draft"
-        )
-    elif not target_tokens.keys() & draft_tokens.keys():
-        found = "target and draft tokenizers share no token"
-    else:
-        return
-    raise ValueError(f"pair '{pair}': {found}; choose a draft of the target's own family")
 
 
 def first_layers(target: LoadedModel, layers: int) -> LoadedModel:

@@ -14,6 +14,7 @@ Blocks for validation count where a cell has any.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
@@ -68,26 +69,50 @@ def speedup_replicates(
 ) -> FloatArray | None:
     """(1 + R,) log S of an arm against plain decoding, then as its blocks let it vary; None without a block of both.
 
-    An arm of a server that takes every γ in turn is held against γ = 0 there, which is held against the plain server;
-    others against plain decoding, block by block.
+    An arm of a server that takes every γ in turn is held against γ = 0 there, which is held against the plain server,
+    as it was timed where blocks of this purpose have a plain server on one side of the other alone; other arms are held
+    against plain decoding, block by block.
     """
     cell = list(cell)
     pairs = paired_blocks(cell, purpose, arm)
     inside = speedups_of_blocks(paired_blocks(cell, purpose, arm, beside=AT_ZERO)) if _is_live(pairs) else []
     if not pairs or not inside:
         return mean_replicates(np.log(speedups_of_blocks(pairs)).tolist(), replicates=replicates, seed=seed)
-    known = [row for row in cell if row.purpose == purpose and row.reason is None and row.arm in (0, AT_ZERO)]
-    parts = [np.zeros(1 + replicates)]
-    if arm != AT_ZERO:
-        own = mean_replicates(np.log(inside).tolist(), replicates=replicates, seed=(*seed, 0, int(arm)))
-        parts += [] if own is None else [own]
-    logs: dict[int | str, list[float]] = {}
-    for row, seconds in zip(known, _seconds(known), strict=True):
-        if seconds:
-            logs.setdefault(row.arm, []).append(float(np.log(seconds)))
-    plain = mean_replicates(logs.get(0, []), replicates=replicates, seed=(*seed, 1))
-    at_zero = mean_replicates(logs.get(AT_ZERO, []), replicates=replicates, seed=(*seed, 2))
-    return None if plain is None or at_zero is None else np.asarray(sum(parts, plain - at_zero))
+    known = {at: _plain_and_zero(cell, at) for at in (purpose, "timing")}
+    rows = next((own for own in known.values() if _is_between(own)), known[purpose])
+    outside = _plain_over_zero(rows, replicates=replicates, seed=seed)
+    if arm == AT_ZERO or outside is None:
+        return outside
+    own = mean_replicates(np.log(inside).tolist(), replicates=replicates, seed=(*seed, 0, int(arm)))
+    return None if own is None else np.asarray(outside + own)
+
+
+def _plain_and_zero(cell: Iterable[ServedRow], purpose: Purpose) -> list[ServedRow]:
+    return [row for row in cell if row.purpose == purpose and row.reason is None and row.arm in (0, AT_ZERO)]
+
+
+def _is_between(rows: Sequence[ServedRow]) -> bool:
+    """Whether a plain server ran before the one that takes every γ in turn and after it."""
+    return any(row.arm == AT_ZERO for row in rows) and {rows[0].arm, rows[-1].arm} == {0}
+
+
+def _plain_over_zero(rows: Sequence[ServedRow], *, replicates: int, seed: Sequence[int]) -> FloatArray | None:
+    """(1 + R,) log of the time per token of a plain server less that of γ = 0 on the one that takes every γ in turn.
+
+    rows: of both, in the order taken. Beside their blocks the servers themselves vary, and the machine from one to the
+    next: as one run of an engine does, pooled with what the plain server's visits before and after the other show.
+    """
+    logs = [(row.arm, float(np.log(seconds))) for row, seconds in zip(rows, _seconds(rows), strict=True) if seconds]
+    first = next((index for index, (at, _) in enumerate(logs) if at == AT_ZERO), 0)
+    visits = [own for part in (logs[:first], logs[first:]) if (own := [log for at, log in part if at == 0])]
+    plain = mean_replicates([log for own in visits for log in own], replicates=replicates, seed=(*seed, 1))
+    zero = mean_replicates([log for at, log in logs if at == AT_ZERO], replicates=replicates, seed=(*seed, 2))
+    if plain is None or zero is None:
+        return None
+    apart = float(np.ptp([np.mean(own) for own in visits])) ** 2 / 2
+    spread = math.sqrt((ONE_RUN_SPREAD**2 + apart) / len(visits) * (1 / len(visits) + 1))
+    drawn = spread * np.random.default_rng([_STREAM, *seed, 3]).standard_normal(replicates)
+    return np.asarray(plain - zero + np.array([0.0, *drawn]))
 
 
 def _is_live(pairs: Pairs) -> bool:

@@ -11,14 +11,16 @@ or not: nothing that the run directory has already is written again.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from specgauge.configs.canonical import canonical_json
+from specgauge.configs.loader import config_hash, config_to_yaml, load_config
 from specgauge.sweeps.plan import plan_cells
 from specgauge.sweeps.store.environment import environment_on
-from specgauge.sweeps.store.files import atomic_path
+from specgauge.sweeps.store.files import atomic_path, write_text_atomically
 from specgauge.sweeps.store.journal import journal_line, read_journal
 from specgauge.sweeps.store.rows import plain, write_jsonl
 from specgauge.sweeps.store.rundir import (
@@ -88,6 +90,17 @@ def unpack(files: Mapping[str, bytes], folder: Path) -> None:
     (folder / ACCEPTANCE).mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
         (folder / name).write_bytes(content)
+
+
+def settle(folder: Path) -> Config:
+    """Let unpacked files be of the configuration as it reads here, where weights may have paths of this node; returns
+    it."""
+    config = load_config(folder / CONFIG)
+    write_text_atomically(folder / CONFIG, config_to_yaml(config))
+    own = config_hash(config)
+    lines = [replace(line, config=own) for line in read_journal(folder / CELLS).lines]
+    (folder / CELLS).write_bytes(b"".join(map(journal_line, lines)))
+    return config
 
 
 class Changes:

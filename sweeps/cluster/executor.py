@@ -17,7 +17,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,8 +46,8 @@ HTTP2_GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 
 POLL_S = 0.5
 NODELESS_S = 30.0
 """Without any node that could measure, before the rest is given up."""
-CANCEL_S = 20.0
-"""For tasks that are interrupted to hand in what they have finished."""
+STOP_S = 20.0
+"""For tasks that are to stop to hand in what they have finished."""
 
 
 def check_ray(executor: ExecutorConfig) -> None:
@@ -170,14 +170,14 @@ class Sweep:
             )
             try:
                 self._wait(keeper, refs)
-            except BaseException:
-                for ref in refs.values():
-                    ray.cancel(ref)
-                ray.wait(list(refs.values()), num_returns=len(refs), timeout=CANCEL_S)
+            except BaseException:  # not by ray.cancel, after which Ray may end this process
+                running = [refs[number] for number in _answer(keeper.stop.remote())]
+                if running:
+                    ray.wait(running, num_returns=len(running), timeout=STOP_S)
                 raise
             finally:
                 with suppress(ray.exceptions.RayError):
-                    ray.get(keeper.close.remote(), timeout=CANCEL_S)
+                    ray.get(keeper.close.remote(), timeout=STOP_S)
         return self._outcomes
 
     def _submitted(self, keeper: Any, prompts: Any, options: Mapping[str | None, Mapping[str, Any]]) -> dict[int, Any]:
@@ -226,7 +226,6 @@ class Sweep:
                 if self._jobs[number].device in gone:
                     last = _answer(keeper.last_machine.remote(number)) or "every node"
                     _answer(keeper.give_up.remote(number, f"{last} was lost, and no other node has what it takes"))
-                    ray.cancel(ref)
                     del waiting[ref]
         self._show(_answer(keeper.told.remote()))
         self._outcomes = _answer(keeper.outcomes.remote())
@@ -293,6 +292,8 @@ def measure_on_ray(
     is_packed = config.executor.pack_weights
     with ExitStack() as open_until_the_end:
         package = open_until_the_end.enter_context(package_of(config)) if is_packed else None
+        nowhere = open_until_the_end.enter_context(Path(os.devnull).open("w", encoding="utf-8"))
+        open_until_the_end.enter_context(redirect_stdout(nowhere))  # where Ray tells of lost nodes, at length
         open_until_the_end.enter_context(connected(config.executor, package))
         import ray
 

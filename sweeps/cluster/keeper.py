@@ -24,7 +24,7 @@ from specgauge.sweeps.plan import plan_cells, planned_pairs
 from specgauge.sweeps.run.budget import Deadline
 from specgauge.sweeps.run.session import Part
 from specgauge.sweeps.run.worker import end_pair
-from specgauge.sweeps.store.environment import DEVICES, environment_on, machine_of
+from specgauge.sweeps.store.environment import DEVICES, MODELS, environment_on, machine_of
 from specgauge.sweeps.store.outcomes import ALL_MISSING, PairOutcome, together
 from specgauge.sweeps.store.rows import read_mapping, write_mapping
 from specgauge.sweeps.store.rundir import CONFIG, ENVIRONMENT
@@ -100,6 +100,7 @@ class Keeper:
         self._jobs, self._at_once, self._deadline = jobs, at_once, Deadline(seconds)
         self._sent = sent or config
         self._begun: set[int] = set()
+        self._is_stopped = False
         self._lost: dict[int, list[str]] = {}
         """The nodes of a job's tries that have not brought a block."""
         self._outcomes: dict[int, PairOutcome] = {}
@@ -115,7 +116,7 @@ class Keeper:
             ValueError: a file of the run is damaged.
         """
         job, tries = self._jobs[number], self._lost.setdefault(number, [])
-        if number in self._outcomes:
+        if self._is_stopped or number in self._outcomes:
             return None
         if len(tries) >= MOST_TRIES:
             self.give_up(number, f"{', '.join(dict.fromkeys(tries))} did not answer any more, {MOST_TRIES} times")
@@ -127,7 +128,7 @@ class Keeper:
             self._outcomes[number] = PairOutcome()
             return None
         seconds = self._seconds_of(number)
-        if seconds == 0.0:
+        if seconds == 0.0 and not job.part.is_machine_alone:  # which every answer needs
             left_out = ALL_MISSING if job.part.acceptance else f"whatever was missing of {job.label}"
             self._outcomes[number] = PairOutcome(left_out=[left_out])
             return None
@@ -176,15 +177,21 @@ class Keeper:
             own.unlink()
         kept = read_mapping(path) if path.exists() else {}
         known = environment_on(kept, device)
-        if not known:
-            environment.pop("schema", None)
-            if device is not None:
-                devices = {**kept.get(DEVICES, {}), device: environment}
-                environment = {**kept, DEVICES: dict(sorted(devices.items()))}
-            write_mapping(path, environment)
-            return
-        now = machine_of(environment)
-        for name, before in machine_of(known).items():
+        if known:
+            self._check_machine(path, machine_of(known), machine_of(environment), machine)
+            models = {**(environment.get(MODELS) or {}), **(known.get(MODELS) or {})}  # how they lie, by pair
+            if models == (known.get(MODELS) or {}):
+                return
+            environment = {**known, MODELS: models}
+        environment.pop("schema", None)
+        if device is not None:
+            devices = {**kept.get(DEVICES, {}), device: environment}
+            environment = {**kept, DEVICES: dict(sorted(devices.items()))}
+        write_mapping(path, environment)
+
+    @staticmethod
+    def _check_machine(path: Path, known: Mapping[str, Any], now: Mapping[str, Any], machine: str) -> None:
+        for name, before in known.items():
             if before != now[name]:
                 raise ValueError(
                     f"{path.parent}: measured with {name} {before!r}, on {machine} it is {now[name]!r}; let nodes of "
@@ -243,6 +250,15 @@ class Keeper:
             )
         devices = {job.pair: job.device for job in self._jobs}
         return {pair: together(parts, at_once=self._at_once[devices[pair]]) for pair, parts in found.items()}
+
+    def stop(self) -> list[int]:
+        """Begin nothing more, and let what is being measured end; returns the numbers of those jobs."""
+        self._is_stopped = True
+        return list(self._told.running)
+
+    def goes_on(self) -> bool:
+        """Whether a job is to be measured on."""
+        return not self._is_stopped
 
     def close(self) -> None:
         """Let go of the directory."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from specgauge.sweeps.cluster.task import versions
-from specgauge.sweeps.estimate import memory_bytes
+from specgauge.sweeps.memory import memory_bytes
 from specgauge.sweeps.plan import plan_cells, planned_pairs
 from specgauge.sweeps.run.progress import size_text
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib.metadata
 import platform
 import socket
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
@@ -18,16 +19,21 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from specgauge.bench.processor import cpu_name
-from specgauge.configs.loader import config_to_yaml, load_config
-from specgauge.sweeps.cluster.exchange import Changes, unpack
+from specgauge.sweeps.cluster.exchange import Changes, settle, unpack
 from specgauge.sweeps.run.budget import Deadline
 from specgauge.sweeps.run.worker import measure_apart, of_the_machine
 from specgauge.sweeps.store.environment import PACKAGES
-from specgauge.sweeps.store.files import write_text_atomically
-from specgauge.sweeps.store.rundir import CONFIG
 
 if TYPE_CHECKING:
     from specgauge.sweeps.cluster.keeper import Job, Order
+
+
+ASK_S = 1.0
+"""Between two questions whether the run goes on."""
+
+
+class _StoppedError(Exception):
+    """The run does not go on."""
 
 
 def versions() -> dict[str, str | None]:
@@ -60,7 +66,7 @@ def measure(
     import ray
 
     machine = machine_name(names)
-    ask = {name: partial(_ask, getattr(keeper, name)) for name in ("begin", "take", "end", "say")}
+    ask = {name: partial(_ask, getattr(keeper, name)) for name in ("begin", "take", "end", "say", "goes_on")}
     try:
         order: Order | None = ask["begin"](number, machine)
         if order is None:
@@ -68,14 +74,20 @@ def measure(
         with TemporaryDirectory(prefix="specgauge-") as name:
             folder = Path(name)
             unpack(order.files, folder)
-            config = load_config(folder / CONFIG)  # which finds packed weights in the working directory
-            write_text_atomically(folder / CONFIG, config_to_yaml(config))
-            changes = Changes(folder)
+            config = settle(folder)
+            changes, asked_s = Changes(folder), [time.monotonic()]
 
             def send() -> None:
                 found = changes.new()
                 if found:
                     ask["take"](number, machine, found)
+
+            def watch() -> None:
+                send()
+                if time.monotonic() - asked_s[0] > ASK_S:
+                    asked_s[0] = time.monotonic()
+                    if not ask["goes_on"]():
+                        raise _StoppedError
 
             try:
                 outcome = measure_apart(
@@ -85,8 +97,10 @@ def measure(
                     say=lambda line: ask["say"](f"{machine}: {line}"),
                     deadline=Deadline(order.seconds),
                     part=job.part_with(prompts),
-                    watch=send,
+                    watch=watch,
                 )
+            except _StoppedError:
+                return None
             except ValueError as error:
                 return ValueError(f"{machine}: {str(error).replace(name, 'this run')}")
             finally:

@@ -71,7 +71,8 @@ class Recording:
     def record_sequentially(self) -> None:
         """One model after the other; the two are never in memory together."""
         from specgauge.bench.acceptance.teacher_forced import measure_acceptance
-        from specgauge.bench.models.pair import check_vocabularies, load_model
+        from specgauge.bench.models.load_errors import check_vocabularies
+        from specgauge.bench.models.pair import load_model
 
         spec = self._pair.draft
         assert isinstance(spec, ModelConfig), "one model is loaded once"

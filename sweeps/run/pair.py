@@ -22,6 +22,8 @@ from specgauge.model.arms import PREFILL_BLOCKS, arm_names, is_prefill
 from specgauge.model.stats.medians import worst_half_width
 from specgauge.sweeps.analysis.predictions import recommended_gammas
 from specgauge.sweeps.analysis.timings import collect_timings
+from specgauge.sweeps.memory import ALONE, fit_alone
+from specgauge.sweeps.model_sizes import read_pair_sizes
 from specgauge.sweeps.plan import chains, reach, settings_of
 from specgauge.sweeps.run.acceptance import Recording
 from specgauge.sweeps.run.budget import TIMING_SHARE, needed_s, timing_left_s
@@ -36,6 +38,9 @@ if TYPE_CHECKING:
     from specgauge.bench.models.pair import LoadedPair
     from specgauge.bench.timing.blocks import TimingCell
     from specgauge.configs.schema import Config
+
+
+TWO_FIT = "load a model in a smaller dtype or quantised, or put the draft on another device, to have S too"
 
 
 class PairRun:
@@ -71,14 +76,21 @@ class PairRun:
 
     def _measure(self) -> None:
         from specgauge.bench.models.pair import pair_in_mode, refuse_mode_of
+        from specgauge.bench.notes import Note
         from specgauge.bench.timing.cell_timer import check_contexts
 
         part = self.session.part
         refuse_mode_of(self.pair, self.config.mode_of(self.pair))
-        if not self._is_within_limits():
-            return
         # a target that drafts for itself is one model, loaded once
-        is_sequential = self.config.acceptance.sequential and isinstance(self.pair.draft, ModelConfig)
+        has_two = isinstance(self.pair.draft, ModelConfig)
+        is_alone = fit_alone(self.config, self.pair, read_pair_sizes(self.pair))
+        if not self._is_within_limits(are_skipped_alone=is_alone):
+            if is_alone and part.acceptance and not self.session.deadline.is_spent:
+                self.progress.say(f"pair {self.pair.name}: {ALONE}")
+                self.session.note(Note(code="one_at_a_time", message=f"pair {self.pair.name}: {ALONE}", remedy=TWO_FIT))
+                self.recording.record_sequentially()
+            return
+        is_sequential = has_two and self.config.acceptance.sequential
         if part.acceptance and is_sequential:
             self.recording.record_sequentially()
         loaded = self._load_both()
@@ -103,14 +115,17 @@ class PairRun:
                 # γ follow from the measured costs and acceptance alone
                 validation.decode(loaded, recommended_gammas(Run.open(self.session.run.path), self.pair.name))
 
-    def _is_within_limits(self) -> bool:
-        """Whether anything may be begun: some cell fits by estimate, and there are seconds left; says what may not."""
+    def _is_within_limits(self, *, are_skipped_alone: bool = False) -> bool:
+        """Whether anything may be begun: some cell fits by estimate, and there are seconds left; says what may not.
+
+        are_skipped_alone: whether acceptance is recorded even where no cell fits.
+        """
         for cell, reason in self.session.too_large():
             self.log.give_up([cell], "skipped", reason)
         why = None if self.session.fitting else ALL_TOO_LARGE
         if self.session.leaves_out(ALL_MISSING):
             why = why or OUT_OF_TIME
-        if why is not None and self.session.part.acceptance:
+        if why is not None and self.session.part.acceptance and not (are_skipped_alone and why == ALL_TOO_LARGE):
             self.recording.give_up(why)
         return why is None
 
@@ -146,6 +161,7 @@ class PairRun:
         is_chosen = any(isinstance(one, ModelConfig) and one.dtype == "auto" for one in specs)
         why = f", dtype: auto; {choice['why']}" if is_chosen and choice and "cpu" in loaded[0].placement else ""
         self.progress.say(f"{self.pair.name}: {loaded[0].placement} ({mode}{why})")
+        self.session.outcome.models = loaded[0].how_models_lie
         limits = {model.name: model.max_context for model in loaded[0].models}
         self.session.prompts.fit(limits, loaded[0].target.eos_token_ids)
         self.session.note(*loaded[0].notes)

@@ -23,6 +23,7 @@ from specgauge.sweeps.analysis.predictions import predict_run
 from specgauge.sweeps.answer_table import print_answer
 from specgauge.sweeps.cluster.executor import measure_on_ray
 from specgauge.sweeps.estimate import check_contexts
+from specgauge.sweeps.memory import nothing_fits
 from specgauge.sweeps.model_sizes import read_sizes
 from specgauge.sweeps.plan import planned_pairs
 from specgauge.sweeps.recommend import recommend
@@ -78,6 +79,8 @@ def run(
     sizes = {} if config.is_served else read_sizes(config)
     if not config.is_served:
         check_contexts(config, sizes)
+        if (reason := nothing_fits(config, sizes)) is not None:
+            print(f"no cell fits: {reason}", file=sys.stderr, flush=True)
         check_ranks(config)
     notes: list[Note] = []
     prompts = read_prompts(config.workload, notes.append, seed=config.seed)

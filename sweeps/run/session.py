@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from specgauge.configs.schema import check_prompt_tokens
 from specgauge.model.arms import arm_names
-from specgauge.sweeps.estimate import over_memory
+from specgauge.sweeps.memory import over_memory
 from specgauge.sweeps.model_sizes import read_pair_sizes
 from specgauge.sweeps.plan import Cell, begun_config, begun_points, plan_cells
 from specgauge.sweeps.run.budget import Deadline
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from specgauge.bench.timing.blocks import Status
     from specgauge.configs.pairs import PairConfig
 
-ALL_TOO_LARGE = "skipped: every cell is over limits.memory"
+ALL_TOO_LARGE = "skipped: no cell fits by estimate"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -232,8 +232,6 @@ class Session:
         Raises:
             ValueError: a model directory is missing or damaged.
         """
-        if self.config.limits.memory is None:
-            return
         sizes = read_pair_sizes(self.pair)
         for cell in self.fitting:
             reason = over_memory(self.config, sizes, cell)

@@ -285,7 +285,7 @@ class Validation:
         cells = [self._as_begun(cell, log) for cell in cells if not self._session.skips("decoding", cell.label)]
         fitting = {(cell.batch_size, cell.context) for cell in self._session.fitting}
         too_large = [cell.label for cell in cells if cell.point not in fitting]
-        self._reasons |= dict.fromkeys(too_large, "skipped: over limits.memory")
+        self._reasons |= dict.fromkeys(too_large, "skipped: it does not fit by estimate")
         return [cell for cell in cells if cell.point in fitting]
 
     def _give_up(

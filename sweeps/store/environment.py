@@ -14,7 +14,7 @@ from pydantic.dataclasses import dataclass
 
 from specgauge.sweeps.store.schema import OPEN, Integer, Text
 
-DEVICES = "devices"
+DEVICES, MODELS = "devices", "models"
 PACKAGES = ("torch", "transformers", "specgauge")
 
 

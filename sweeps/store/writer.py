@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from specgauge.configs.errors import short
-from specgauge.sweeps.store.environment import machine_of
+from specgauge.sweeps.store.environment import MODELS, machine_of
 from specgauge.sweeps.store.files import StorageError, write_text_atomically
 from specgauge.sweeps.store.journal import Journal, lock_for_writing, read_journal
 from specgauge.sweeps.store.rows import read_mapping, write_mapping
@@ -86,7 +86,7 @@ class OpenRun(AbstractContextManager["OpenRun"]):
         """
         path = self.path / ENVIRONMENT
         environment = read_environment(path) if path.exists() else {}
-        models = environment.get("models") or {}
+        models = environment.get(MODELS) or {}
         before = models.get(pair)
         if before == placement:
             return
@@ -94,7 +94,7 @@ class OpenRun(AbstractContextManager["OpenRun"]):
             raise ValueError(
                 f"{self.path}: measured with the models of pair {pair!r} {before}, here {placement}; {_ANEW}"
             )
-        write_mapping(path, {**environment, "models": {**models, pair: placement}})
+        write_mapping(path, {**environment, MODELS: {**models, pair: placement}})
 
     def close(self) -> None:
         """Let go of the directory."""

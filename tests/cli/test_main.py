@@ -62,9 +62,11 @@ def test_run_measures_the_quickstart_into_runs_or_what_it_is_told(command: Run, 
     (call,) = sweep
     assert (call["config"].name, call["config"].grid.gamma, call["config"].seed) == ("wide", (2,), 3)
     assert (call["out"], call["fresh"]) == (Path("there"), True)
+    assert call["first"] is not None
     sweep.clear()
     assert command("run", "--executor", "ray", "--set", "executor.address=head:6379")[0] == 0
     assert (sweep[0]["config"].executor.kind, sweep[0]["config"].executor.address) == ("ray", "head:6379")
+    assert sweep[0]["first"] is None, "nothing is measured by a process of this machine"
     assert "executor.kind: expected local | ray, got 'rya'" in command("run", "--executor", "rya")[2]
 
 

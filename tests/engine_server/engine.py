@@ -1,7 +1,8 @@
 """The engine: requests wait, run in one batch, and each step gives every one of them a round's tokens.
 
 A step takes prefill of new requests and T_round(B, γ) = γ·draft_s + step_s + max(0, B(γ+1) − free_tokens)·token_s where
-B rows decode. Steps end at absolute times of the event loop's clock, so late wake-ups do not add up.
+B rows decode; B is that of the graph that holds them, tokens those of whole tiles, where it has any. Steps end at
+absolute times of the event loop's clock, so late wake-ups do not add up.
 """
 
 from __future__ import annotations
@@ -29,6 +30,10 @@ class EngineSettings:
     token_s: float = 0.001
     free_tokens: int = 16
     """Tokens that a step verifies in the time of one."""
+    tile: int = 1
+    """Tokens that are verified together, or the time of as many taken."""
+    graphs: tuple[int, ...] = ()
+    """Rising batch sizes of graphs: rows take the time of the first that holds them; beyond the last, their own."""
     prefill_token_s: float = 0.0001
     most_running: int = 256
     prefix_cache: bool = False
@@ -124,7 +129,9 @@ class Engine:
     def t_round_s(self, rows: int, gamma: int) -> float:
         """T_round(B, γ); T_decode(B) at γ = 0."""
         own = self.settings
-        return gamma * own.draft_s + own.step_s + max(0, rows * (gamma + 1) - own.free_tokens) * own.token_s
+        rows = next((size for size in own.graphs if size >= rows), rows)
+        tokens = -(-rows * (gamma + 1) // own.tile) * own.tile
+        return gamma * own.draft_s + own.step_s + max(0, tokens - own.free_tokens) * own.token_s
 
     def omega(self, gamma: int) -> float:
         """Tokens a round, the bonus included."""

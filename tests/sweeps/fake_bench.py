@@ -32,7 +32,7 @@ from tests.sweeps import decoded, made
 PROMPTS: list[Any] = [SimpleNamespace(text=f"text {number}", category=None) for number in range(10)]
 SIZE = ModelSize(parameters=10, dtype="float32", layers=1, kv_heads=1, head_dim=1)
 SIZES = PairSizes(target=SIZE, draft=SIZE)
-# weights 2 · 40 bytes; keys and values 2 models · 2 · (s + 4) tokens · B · 4 bytes: 1088 at a context of 64
+# weights 2 · 40 bytes; keys and values 2 models · 2 · 128 slots · B · 4 bytes: 2048 at a context of 64
 
 
 class OutOfMemoryError(RuntimeError):
@@ -174,6 +174,9 @@ class FakeBench:
             models=(target, draft),
             notes=self.notes,
             placement="float32 on cpu",
+            drafts_with_model=pair.drafts_with_model,
+            transfers=False,
+            how_models_lie={},
         )
 
     def model(self, name: str) -> Any:
@@ -251,7 +254,7 @@ class FakeBench:
             "models.pair.load_pair": self.load_pair,
             "models.generation.generation_notes": lambda *_: [],
             "models.pair.load_model": self.load_model,
-            "models.pair.check_vocabularies": lambda target, draft, pair: None,
+            "models.load_errors.check_vocabularies": lambda target, draft, pair: None,
             "models.pair.refuse_mode_of": lambda pair, mode: None,
             "models.pair.pair_in_mode": lambda pair, mode: pair,
             "acceptance.teacher_forced.measure_acceptance": self.measure_acceptance,

@@ -69,6 +69,11 @@ def slow(seconds: str) -> None:
     setattr(Checkpoint, "block", block)  # noqa: B010
 
 
+def pid(folder: str) -> None:
+    """Leave a file named by its process."""
+    (Path(folder) / str(os.getpid())).touch()
+
+
 def kill() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -109,6 +114,7 @@ def refuse(module: str) -> None:
 ACCIDENTS: dict[str, Callable[..., object]] = {
     "deaf": deaf,
     "little memory": little_memory,
+    "pid": pid,
     "pause": lambda cell: at(cell, lambda: time.sleep(600)),
     "death": lambda cell: at(cell, kill),
     "fake": fake,

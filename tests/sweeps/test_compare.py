@@ -14,7 +14,7 @@ from specgauge.configs.canonical import strict_loads
 from specgauge.configs.schema import Config
 from specgauge.sweeps.analysis.predictions import predict
 from specgauge.sweeps.answer_table import tokens_per_second
-from specgauge.sweeps.compare import Comparison, Ratio, compare, comparison_json, comparison_text, verdict
+from specgauge.sweeps.compare import Comparison, Ratio, compare, comparison_json, comparison_text, differences, verdict
 from specgauge.sweeps.store.journal import Journal
 from specgauge.sweeps.store.rows import json_line
 from specgauge.sweeps.store.rundir import Run
@@ -362,3 +362,15 @@ def test_what_differs_is_told(tmp_path: Path, snapshot: Callable[[str, str], Non
         "pair p, target dtype: float32, bfloat16",
     )
     snapshot("compare", comparison_text(replace(comparison, first="runs/a", second="runs/b")) + "\n")
+
+
+def test_machines_are_those_that_measured_the_pair(tmp_path: Path) -> None:
+    """Of a run on two kinds of device the one that is named by the pair, against the only one of another run."""
+    first, second = (write(tmp_path / name) for name in ("a", "b"))
+    own = first.config.pairs[0].model_copy(update={"accelerator_type": "H100"})
+    on_both = replace(
+        first,
+        config=first.config.model_copy(update={"pairs": (own,)}),
+        environment={"devices": {"H100": made.ENVIRONMENT | {"device": "NVIDIA H100"}, "L4": {"device": "NVIDIA L4"}}},
+    )
+    assert list(differences(on_both, second, {"p": "p"})) == ["H100, device: NVIDIA H100, cpu"]

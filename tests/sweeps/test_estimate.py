@@ -16,14 +16,8 @@ from specgauge.configs.pairs import ModelConfig
 from specgauge.configs.schema import Config
 from specgauge.sweeps import estimate, model_sizes
 from specgauge.sweeps.describe import describe
-from specgauge.sweeps.estimate import (
-    AssumedMachine,
-    check_contexts,
-    kv_bytes,
-    memory_bytes,
-    over_memory,
-    time_estimate,
-)
+from specgauge.sweeps.estimate import AssumedMachine, check_contexts, time_estimate
+from specgauge.sweeps.memory import kv_bytes, memory_bytes, over_memory
 from specgauge.sweeps.model_sizes import ModelSize, PairSizes, read_model_size, read_sizes
 from specgauge.sweeps.plan import plan_cells
 from tests.bench.tiny_checkpoints import word_tokenizer
@@ -49,7 +43,15 @@ def size_of(folder: Path | str, **spec: Any) -> ModelSize | None:
 def test_sizes_come_from_config_and_safetensors_headers(folder: Path) -> None:
     size = size_of(folder)
     assert size == ModelSize(
-        parameters=4224, dtype="float32", layers=2, kv_heads=2, head_dim=8, vocabulary=100, max_context=128
+        parameters=4224,
+        dtype="float32",
+        layers=2,
+        kv_heads=2,
+        head_dim=8,
+        width=32,
+        heads=4,
+        vocabulary=100,
+        max_context=128,
     )
     assert size.weight_bytes == 4 * 4224
     assert read_model_size(ModelConfig(model=str(folder)), role="target", layers=1) == replace(
@@ -67,7 +69,15 @@ def test_the_dtype_asked_for_wins_and_the_stored_one_is_last(folder: Path) -> No
 def test_names_of_older_configs_and_nested_ones(tmp_path: Path) -> None:
     older = {"n_layer": 3, "n_head": 2, "n_embd": 8, "n_positions": 64, "vocab_size": 10}
     assert size_of(made.model_folder(tmp_path / "old", older, {"w": [2, 2]})) == ModelSize(
-        parameters=4, dtype="bfloat16", layers=3, kv_heads=2, head_dim=4, vocabulary=10, max_context=64
+        parameters=4,
+        dtype="bfloat16",
+        layers=3,
+        kv_heads=2,
+        head_dim=4,
+        width=8,
+        heads=2,
+        vocabulary=10,
+        max_context=64,
     )
     nested = known(size_of(made.model_folder(tmp_path / "nested", {"text_config": SHAPE}, {"w": [2, 2]})))
     assert (nested.layers, nested.max_context) == (2, 128)
@@ -146,13 +156,13 @@ def test_memory_by_part(folder: Path) -> None:
     )
     assert memory_bytes(config, PairSizes(target=size, draft=size), plan_cells(config)) == {
         "weights": 2 * 4 * 4224,
-        "keys and values": 2 * (2 * 2 * 2 * 8 * (64 + 3 + 1) * 4 * 4),
-        "logits": max(4 * (3 + 1), 2 * 5) * 100 * 4 * 4,
+        "keys and values": 2 * (2 * 2 * 2 * 8 * 128 * 4 * 4),
+        "activations and logits": 4 * (64 + 3 + 1) * (3 * 32 + 8 * (4 * 4 + 3 * 2)) * 4,
     }
     assert memory_bytes(config, PairSizes(target=size, draft=None), plan_cells(config)) == {
         "weights": None,
         "keys and values": None,
-        "logits": 16 * 100 * 4 * 4,
+        "activations and logits": 4 * (64 + 3 + 1) * (3 * 32 + 8 * (4 * 4 + 3 * 2)) * 4,
     }
 
 
@@ -221,17 +231,17 @@ def test_a_context_without_room_is_refused_before_anything_is_measured(folder: P
 
 
 def test_a_cell_over_the_limit_is_told_with_the_figures(folder: Path) -> None:
-    """Weights 2 · 40 bytes; keys and values 2 models · 2 · (s + 4) tokens · B · 4 bytes: 960 at (1, 56)."""
+    """Weights 2 · 40 bytes; keys and values 2 models · 2 · 64 slots · B · 4 bytes: 1024 at (1, 56), 128 slots at 64."""
     size = ModelSize(parameters=10, dtype="float32", layers=1, kv_heads=1, head_dim=1, vocabulary=5, max_context=128)
-    sizes, grid = PairSizes(target=size, draft=size), {"batch_size": [1, 2], "context": [16, 56], "gamma": "1:3"}
-    config = with_models(folder, grid=grid, limits={"memory": 80 + 960})
+    sizes, grid = PairSizes(target=size, draft=size), {"batch_size": [1, 2], "context": [56, 64], "gamma": "1:3"}
+    config = with_models(folder, grid=grid, limits={"memory": 80 + 2048})
     *fitting, largest = plan_cells(config)
     assert [over_memory(config, sizes, cell) for cell in fitting] == [None] * 3
-    assert str(over_memory(config, sizes, largest)).startswith("needs 0.00191 MiB by estimate (weights 7.63e-05 MiB, ")
+    assert str(over_memory(config, sizes, largest)).startswith("needs 0.00398 MiB by estimate (weights 7.63e-05 MiB, ")
     assert over_memory(config, PairSizes(target=size, draft=None), largest) is None
     assert over_memory(with_models(folder, grid=grid), sizes, largest) is None
-    assert kv_bytes(config, sizes, fitting[1]) == 960
-    ruled = with_models(folder, grid={**grid, "exclude": [{"batch_size": 2, "context": 56}]})
+    assert [kv_bytes(config, sizes, cell) for cell in fitting] == [1024, 2048, 2048]
+    ruled = with_models(folder, grid={**grid, "exclude": [{"batch_size": 2, "context": 64}]})
     expected = time_estimate(ruled, ruled.pairs[0], sizes, prompts=2)
     assert time_estimate(config, config.pairs[0], sizes, prompts=2) == expected
     too_large = with_models(folder, limits={"memory": 79})

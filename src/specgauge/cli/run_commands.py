@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -74,7 +75,9 @@ def run(
     from specgauge.sweeps.run.pair_process import started
 
     try:
-        with ended_like_ctrl_c(), started(is_served=loaded.is_served) as worker:  # it imports while this process does
+        is_here = loaded.executor.kind == "local"
+        started_first = started(is_served=loaded.is_served) if is_here else nullcontext()
+        with ended_like_ctrl_c(), started_first as worker:  # it imports while this process does
             from specgauge.sweeps.run.runner import run as run_sweep
 
             code = run_sweep(

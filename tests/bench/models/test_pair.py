@@ -19,9 +19,10 @@ from safetensors.torch import load_file
 
 from specgauge.bench.cache.adapter import ATTENTION_NAMES
 from specgauge.bench.models import pair as models
+from specgauge.bench.models import quantized
+from specgauge.bench.models.load_errors import check_vocabularies
 from specgauge.bench.models.pair import (
     LoadedPair,
-    check_vocabularies,
     load_model,
     load_pair,
 )
@@ -132,7 +133,10 @@ def test_devices_where_there_are_two(monkeypatch: pytest.MonkeyPatch) -> None:
         ),
     ],
 )
-def test_quantization_that_is_not_known(checkpoint: Path, settings: dict[str, Any], line: str) -> None:
+def test_quantization_that_is_not_known(
+    checkpoint: Path, settings: dict[str, Any], line: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(quantized, "find_spec", lambda _: object())
     assert re.fullmatch(f"quantization: {line}", refusal(checkpoint, quantization=settings))
 
 
@@ -155,11 +159,10 @@ def test_options_reach_the_reading(checkpoint: Path, weights: Mock) -> None:
 
 
 def test_quantized_weights_are_placed_while_they_are_read(checkpoint: Path, copied: Path, weights: Mock) -> None:
-    settings = {"quant_method": "gptq", "bits": 4}
-    load(checkpoint, quantization=settings, device="cpu")
+    load(checkpoint, quantization={"quant_method": "quanto", "weights": "int8"}, device="cpu")
     assert weights.call_args.kwargs["device_map"] == {"": "cpu"}
-    assert weights.call_args.kwargs["quantization_config"].to_dict()["bits"] == 4
-    change_json(copied / "config.json", quantization_config=settings)
+    assert weights.call_args.kwargs["quantization_config"].to_dict()["weights"] == "int8"
+    change_json(copied / "config.json", quantization_config={"quant_method": "fp8"})
     load(copied)
     assert weights.call_args.kwargs["device_map"] == {"": "cpu"}
     assert "quantization_config" not in weights.call_args.kwargs

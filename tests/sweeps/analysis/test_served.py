@@ -25,7 +25,7 @@ from specgauge.sweeps.analysis.timings import ArmTimings, CellTimings
 from specgauge.sweeps.plan import plan_cells
 from specgauge.sweeps.recommend import recommend
 from specgauge.sweeps.store.rundir import Run
-from specgauge.sweeps.store.served import ServedRow
+from specgauge.sweeps.store.served import Purpose, ServedRow
 from tests.benchmarks.served import PACE_SPREAD, measured_run
 from tests.sweeps.served.simulated import served_config
 
@@ -173,8 +173,45 @@ def test_gammas_of_one_server_are_held_against_its_gamma_0_and_that_against_the_
     assert narrow == pytest.approx(2.353 * np.std(inside, ddof=1) / 2, rel=0.07)  # Student's t of 3 degrees at .95
     wide = float(np.quantile(zero[1:], 0.95) - zero[0])
     alone = [2.353 * float(np.std(logs[name], ddof=1)) / 2 for name in ("plain", "zero")]
-    assert max(alone) < wide < sum(alone)
+    assert (
+        max(*alone, 1.645 * ONE_RUN_SPREAD * math.sqrt(2)) < wide < sum(alone) + 1.645 * ONE_RUN_SPREAD * math.sqrt(2)
+    )
     assert np.std((four - two)[1:]) < 0.2 * np.std(two[1:])  # they share what the two servers differ by
+
+
+def test_what_a_plain_server_changed_by_between_its_two_visits_is_in_the_interval_of_s() -> None:
+    plain = [row(0, block, token_s=1.0) for block in range(2)], [row(0, block, token_s=1.5) for block in (2, 3)]
+    named: dict[str, Any] = {"pair": "a", "sampling": "greedy", "batch_size": 1, "context": 64, "server": "live"}
+    zero = [ServedRow(**named, gamma=None, policy=AT_ZERO, block=block, token_s=1.2) for block in range(4)]
+    found = {
+        name: speedup_replicates(rows, "timing", AT_ZERO, replicates=20_000, seed=(1,))
+        for name, rows in {"one visit": [*plain[0], *zero], "two": [*plain[0], *zero, *plain[1]]}.items()
+    }
+    one, two = found["one visit"], found["two"]
+    assert one is not None
+    assert two is not None
+    assert one[1:].std() == pytest.approx(ONE_RUN_SPREAD * math.sqrt(2), rel=0.03)
+    spread = math.sqrt((ONE_RUN_SPREAD**2 + math.log(1.5) ** 2 / 2) / 2 * 1.5)
+    within = 1.645 * spread, 1.645 * spread + 2.353 * math.log(1.5) / math.sqrt(3) / 2
+    assert within[0] < np.quantile(two[1:], 0.95) - two[0] < within[1]
+    assert two[0] == pytest.approx(math.log(1.5) / 2 - math.log(1.2))
+
+
+def test_what_gamma_0_costs_is_as_timed_where_the_plain_server_did_not_run_on_both_sides() -> None:
+    named: dict[str, Any] = {"pair": "a", "sampling": "greedy", "batch_size": 1, "context": 64}
+
+    def blocks(purpose: Purpose, plain_s: tuple[float, float], *, pace: float) -> list[ServedRow]:
+        live = {**named, "server": "live", "purpose": purpose}
+        zero = [ServedRow(**live, gamma=None, policy=AT_ZERO, block=block, token_s=1.1 * pace) for block in (0, 1)]
+        own = [ServedRow(**live, gamma=2, block=block, token_s=0.5 * pace) for block in (0, 1)]
+        before, after = (row(0, block, token_s=plain_s[block], purpose=purpose) for block in (0, 1))
+        return [before, *zero, *own, after]
+
+    timed, validated = blocks("timing", (1.0, 1.0), pace=1.0), blocks("validation", (1.0, 1.4), pace=1.4)
+    for rows, expected in (([*timed, *validated[:-1]], 2.0), ([*timed, *validated], math.sqrt(1.4) / 0.7)):
+        found = speedup_replicates(rows, "validation", 2, replicates=100, seed=(1,))
+        assert found is not None
+        assert math.exp(found[0]) == pytest.approx(expected)
 
 
 def test_a_gamma_0_that_stands_in_for_plain_decoding_is_paired_block_by_block() -> None:

@@ -6,18 +6,26 @@ with cluster_of(2) as cluster: …            # a head without CPUs, and two nod
 from __future__ import annotations
 
 import os
+import signal
 import socket
+import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
-from specgauge.configs.loader import load_config
-from specgauge.sweeps.run import pair_process, runner
+import pytest
+
+from specgauge.cli import main as cli
+from specgauge.sweeps.run import pair_process
 from tests.sweeps import odd_workers
 
 ACCIDENTS = "SPECGAUGE_TEST_ACCIDENTS"
+IGNORED = [
+    pytest.mark.filterwarnings(f"ignore::{name}")
+    for name in ("ResourceWarning", "FutureWarning", "DeprecationWarning", "pytest.PytestUnraisableExceptionWarning")
+]
+"""What Ray and its processes warn of."""
 
 
 def set_up() -> None:
@@ -57,12 +65,27 @@ def name_of(node: Any) -> str:
     return f"{socket.gethostname()}-{node.node_id[:6]}"
 
 
-def main(address: str, out: str, config: str) -> int:
-    """Drive a run on a cluster that another process started."""
+def main(address: str, accidents: str, *arguments: str) -> int:
+    """`specgauge` as a driver of a cluster that another process started."""
     import ray
 
-    ray.init(address=address, log_to_driver=False, logging_level="ERROR", runtime_env=runtime("slow in 0.1"))
-    return runner.run(load_config(config), out=Path(out), apart=True)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # tests in the background are born deaf to it
+    ray.init(address=address, log_to_driver=False, logging_level="ERROR", runtime_env=runtime(*accidents.split(",")))
+    return cli.main(arguments)
+
+
+@contextmanager
+def driver(cluster: Any, accidents: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """`specgauge` with these arguments in a process of its own, which is gone afterwards."""
+    command = [sys.executable, "-P", "-m", "tests.sweeps.cluster.simulated", cluster.address, accidents, *arguments]
+    environment = {**os.environ, "PYTHONPATH": odd_workers.PATHS}
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 if __name__ == "__main__":

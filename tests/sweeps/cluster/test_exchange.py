@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from specgauge.model.settings import Setting
-from specgauge.sweeps.cluster.exchange import MACHINE, Changes, packed, take_in, unpack
+from specgauge.sweeps.cluster.exchange import MACHINE, Changes, packed, settle, take_in, unpack
 from specgauge.sweeps.plan import plan_cells
 from specgauge.sweeps.run.session import Part
 from specgauge.sweeps.run.worker import work
@@ -18,6 +18,7 @@ from specgauge.sweeps.store.tables import (
     read_rollouts,
     read_tuned,
 )
+from specgauge.sweeps.store.writer import OpenRun
 from tests.sweeps import made
 from tests.sweeps.fake_bench import FakeBench
 from tests.sweeps.store.test_tables import chains
@@ -82,6 +83,29 @@ def test_a_node_is_given_its_own_part_and_goes_on_from_it(tmp_path: Path, bench:
     assert set(requests["batch_size"]) == set(rounds["batch_size"]) == {2}
     work(tmp_path / "node", "p", part=PARTS[2])
     assert (bench.measured, bench.decoded) == ([], [])
+
+
+def test_what_a_node_calls_its_models_is_no_other_configuration(tmp_path: Path) -> None:
+    """Its lines are those of a run of its own there, and of the run again once they are back."""
+    folder = tmp_path / "model"
+    folder.mkdir()
+    here = made.config(pairs=[{"name": "p", "target": str(folder), "draft": "ngram"}])
+    sent = made.config(pairs=[{"name": "p", "target": "./model", "draft": "ngram"}])
+    cell, *_ = plan_cells(here)
+    line = {"axes": cell.axes, "arm": "decode", "status": "ok", "samples_s": [[1.0]]}
+    with made.begin(tmp_path / "run", sent) as opened:
+        opened.journal.append({**line, "block": 0})
+        unpack(packed(opened, "p", Part()), tmp_path / "node")
+        (tmp_path / "node" / "model").mkdir()
+        config = settle(tmp_path / "node")
+        assert config.pairs[0].target.label == str(tmp_path / "node" / "model")
+        changes = Changes(tmp_path / "node")
+        with OpenRun(tmp_path / "node", config, fresh=False) as node:
+            assert node.journal.done(cell.id, "decode", 0)
+            node.journal.append({**line, "block": 1})
+        assert take_in(opened, changes.new(), machine="a") == 1
+        assert [one.block for one in opened.journal.lines] == [0, 1]
+    assert len(Run.open(tmp_path / "run").journal()) == 2
 
 
 def test_a_line_that_is_torn_or_has_a_result_already_is_not_kept(tmp_path: Path) -> None:

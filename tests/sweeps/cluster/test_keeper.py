@@ -153,6 +153,7 @@ def test_seconds_are_shared_by_the_jobs_that_wait(path: Path, monkeypatch: pytes
     ]
     keeper.close()
     late = keeper_of(path, seconds=0.0)
+    assert late.begin(MACHINE, "a") is not None
     assert late.begin(ACCEPTANCE, "a") is None
     assert ALL_MISSING in late.outcomes()["p"].left_out
     assert keeper_seconds(path, late) is None
@@ -164,6 +165,17 @@ def keeper_seconds(path: Path, before: Keeper) -> Any:
     order = keeper_of(path).begin(LARGE, "a")
     assert order is not None
     return order.seconds
+
+
+def test_a_stopped_run_begins_nothing_and_keeps_what_is_handed_in(path: Path, tmp_path: Path) -> None:
+    keeper = keeper_of(path)
+    keeper.begin(LARGE, "a")
+    assert keeper.goes_on()
+    assert keeper.stop() == [LARGE]
+    assert not keeper.goes_on()
+    assert keeper.begin(SMALL, "b") is None
+    keeper.take(LARGE, "a", block(tmp_path))
+    assert len(Run.open(path).journal()) == 1
 
 
 def test_bad_input_of_a_pair_names_the_node_and_begins_nothing_more_of_it(path: Path) -> None:
@@ -183,6 +195,9 @@ def test_the_environment_is_the_first_ones_and_says_who_measured_what(path: Path
     keeper.take(LARGE, "a", block(tmp_path))
     keeper.take(LARGE, "a", block(tmp_path, arm="draft"))
     keeper.take(SMALL, "b", {ENVIRONMENT: BYTES, **block(tmp_path, SMALL)})
+    placed = made.ENVIRONMENT | {"models": {"p": "float32 on cpu"}}
+    keeper.take(SMALL, "b", {ENVIRONMENT: json.dumps(placed).encode()})
+    assert Run.open(path).environment["models"] == {"p": "float32 on cpu"}
     machines = {"a": ["p, batch size 4"], "b": ["p, batch size 1"]}
     assert Run.open(path).environment["machines"] == machines
     other = json.dumps(made.ENVIRONMENT | {"threads": 64}).encode()

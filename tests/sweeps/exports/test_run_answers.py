@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,14 @@ def test_it_says_what_it_rests_on(tmp_path: Path) -> None:
     assert (found.pair, found.sampling, found.context) == ("p", "greedy", 64)
     assert (found.target, found.draft) == ("org/target", DraftSource(kind="model", model="org/draft"))
     assert found.origin == "measured 2026-01-02 on Some CPU"
+    on_its_kind = made(tmp_path / "kinds", config((4,)))
+    (pair,) = on_its_kind.config.pairs
+    pairs = (pair.model_copy(update={"accelerator_type": "L4"}),)
+    devices = {"H100": {"device": "NVIDIA H100"}, "L4": {"device": "NVIDIA L4"}}
+    on_its_kind = replace(
+        on_its_kind, config=on_its_kind.config.model_copy(update={"pairs": pairs}), environment={"devices": devices}
+    )
+    assert answers(on_its_kind).origin == "measured 2026-01-02 on NVIDIA L4"
     assert found.notes == (f"S is {OPTIMISTIC}",)
     assert found.reach.startswith(
         "below batch size 4 nothing was measured: γ is as there; only batch size 4 was measured"

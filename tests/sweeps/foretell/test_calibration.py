@@ -1,17 +1,20 @@
 """Calibrations from steps that a known machine would take: the numbers come back, and with them the errors."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from specgauge.configs.hardware import load_hardware
 from specgauge.model.roofline.calibration import MeasuredSteps, measured_steps
 from specgauge.model.roofline.costs import RooflineCosts
 from specgauge.model.roofline.deployment import Deployment
 from specgauge.model.roofline.step_time import Efficiency, step_time_s, step_work
 from specgauge.model.speedup import round_time_s, speedup
-from specgauge.sweeps.foretell.calibration import MeasuredGroup, Rounds, calibration_entry, draft_steps
+from specgauge.sweeps.foretell.calibration import MeasuredGroup, Rounds, calibration_entry, draft_steps, groups_of_run
 from tests.model.roofline_cases import deployed
+from tests.sweeps import made
 
 TRUE = Efficiency(bandwidth_fraction=0.8, flops_fraction=0.4, launch_s=1e-4)
 POINTS = [(b, c) for b in (1, 8, 64) for c in (128, 2048, 8192)]
@@ -108,3 +111,10 @@ def test_one_point_alone_tells_no_error() -> None:
     assert (found.same_target, found.other_target, found.t_overhead_s) == (None, None, None)
     with pytest.raises(ValueError, match=r"^measured steps: expected at least 3"):
         calibration_entry([few], source="made", command="none", base=None)
+
+
+def test_a_run_on_several_kinds_of_device_is_refused(tmp_path: Path) -> None:
+    run = made.write_run(tmp_path / "run", made.config(), {})
+    several = replace(run, environment={"devices": {"H100": {}, "L4": {}}})
+    with pytest.raises(ValueError, match=r"expected a run on one kind of device, got H100, L4; .*accelerator_type"):
+        groups_of_run(several, load_hardware("h100-sxm"))

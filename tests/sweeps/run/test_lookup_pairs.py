@@ -24,7 +24,8 @@ from specgauge.sweeps.analysis.acceptance import recorded_texts
 from specgauge.sweeps.analysis.predictions import predict, predict_run
 from specgauge.sweeps.analysis.timings import ArmTimings, CellTimings
 from specgauge.sweeps.analysis.warnings import timing_warnings
-from specgauge.sweeps.estimate import memory_bytes, time_estimate
+from specgauge.sweeps.estimate import time_estimate
+from specgauge.sweeps.memory import memory_bytes
 from specgauge.sweeps.model_sizes import NO_MODEL, read_sizes
 from specgauge.sweeps.plan import Cell, plan_cells
 from specgauge.sweeps.store.rundir import Run
@@ -138,10 +139,13 @@ def test_what_drafts_without_a_model_of_its_own_needs_little(tmp_path: Path) -> 
     """The first layers share the target's weights but for their cache; lookups need no memory and little time."""
     folder, grid = made.model_folder(tmp_path / "model", SHAPE, TENSORS), config().grid
     drafts = {"layers": {"layers": 1}, "lookups": "ngram", "model": str(folder)}
-    asked = {name: with_models(folder, draft, grid=grid) for name, draft in drafts.items()}
+    asked = {
+        name: with_models(folder, draft, grid=grid, acceptance={"batch_size": 1, "chunk": 1})
+        for name, draft in drafts.items()
+    }
     sizes = {name: read_sizes(one)["p"] for name, one in asked.items()}
-    weights, layer = 4224 * 4, 2 * 2 * 8 * 68 * 2 * 4
-    # keys and values of a layer: 2 · 2 heads · 8 wide · (64 + 3 + 1) tokens · 2 rows · 4 bytes
+    weights, layer = 4224 * 4, 2 * 2 * 8 * 128 * 2 * 4
+    # keys and values of a layer: 2 · 2 heads · 8 wide · 128 slots · 2 rows · 4 bytes
     found = {name: memory_bytes(one, sizes[name], plan_cells(one)) for name, one in asked.items()}
     assert {name: (one["weights"], one["keys and values"]) for name, one in found.items()} == {
         "layers": (weights, 3 * layer), "lookups": (weights, 2 * layer), "model": (2 * weights, 4 * layer),
