@@ -46,7 +46,7 @@ from specgauge.configs.fields import (
     one_of,
     with_searches,
 )
-from specgauge.configs.pairs import ModelConfig, PairConfig
+from specgauge.configs.pairs import ModelConfig, PairConfig, rank_errors
 from specgauge.configs.variants import CellRule, GridPoint, rule_errors, spread
 
 SPREAD = "spread"
@@ -393,15 +393,7 @@ class Config(Section):
             for role, spec in (("target", pair.target), ("draft", pair.draft))
             if isinstance(spec, ModelConfig) and spec.device == "cpu" and self.mode_of(pair) == "cuda_graph"
         ]
-        errors += [
-            (("pairs", index, "target", "parallel"), refused(None, f"null, since {why}", got="ranks"))
-            for index, pair in enumerate(self.pairs)
-            if isinstance(pair.target, ModelConfig) and pair.target.parallel is not None
-            for why in (
-                *([f"mode is {self.mode_of(pair)}"] if self.mode_of(pair) != "eager" else []),
-                *([f"executor.kind is {self.executor.kind}"] if self.executor.kind != "local" else []),
-            )
-        ]
+        errors += rank_errors(self.pairs, self.mode, self.executor.kind)
         own = self.acceptance
         if own.sequential and own.rollouts and any(isinstance(pair.draft, ModelConfig) for pair in self.pairs):
             expected = "0, since acceptance.sequential is true and draft chains need both models in memory"
