@@ -31,7 +31,7 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema, PydanticCustomError
 
-from specgauge.configs.errors import most_like, nearest, refused
+from specgauge.configs.errors import fail, most_like, nearest, refused
 
 EMBEDDED = "embedded"
 """The pair that ships with specgauge, and its prompts."""
@@ -280,9 +280,22 @@ SearchedBatchSizes = Annotated[
 SearchedGammas = Annotated[tuple[Gamma, ...], MinLen(1), axis(Gamma, GammaRange, SearchedGammaRange), _ASCENDING]
 
 
-def is_search(written: object) -> bool:
-    """Whether gammas or batch sizes are written as a search, however misspelt."""
-    return _meant((GammaRange, SearchedGammaRange), written) is SearchedGammaRange
+def with_searches(written: Mapping[str, Any], axes: Sequence[str]) -> dict[str, Any]:
+    """A section whose axes, where they are written as searches, however misspelt, are told by ``…_search`` too.
+
+    Raises:
+        ValueError: that says otherwise.
+    """
+    found = dict(written)
+    for axis in axes:
+        key = f"{axis}_search"
+        if _meant((GammaRange, SearchedGammaRange), written.get(axis)) is not SearchedGammaRange:
+            continue
+        how = written.get(key, "adaptive")
+        if how != "adaptive" and written[axis].get("search") == "adaptive":
+            fail([((key,), refused(how, f"adaptive, since {axis} is written as a search"))])
+        found[key] = how
+    return found
 
 
 _UNIT_BYTES = {
