@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from specgauge.bench.models.quantized import method_of
 from specgauge.configs.reading import TABLE_BYTES, read_text
 from specgauge.model.roofline.quantization import quantization_from_config
 
@@ -141,6 +140,8 @@ def count_weights(
     stored: the quantisation settings of config.json; asked: those by which plain weights are quantised as they load.
     is_on_cpu: where some libraries lay quantised weights out in plain numbers.
     """
+    from specgauge.bench.models.quantized import method_of
+
     dtype = next((PLAIN[one.dtype] for one in tensors if one.dtype in PLAIN), None)
     settings = stored if stored is not None else asked
     if settings is None:
