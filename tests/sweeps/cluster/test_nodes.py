@@ -24,7 +24,7 @@ GPUS[0]["Resources"]["accelerator_type:H100"] = 1.0
 
 
 def test_a_task_on_cpus_has_a_node_and_the_memory_of_the_estimate() -> None:
-    """Weights of 2 · 40 bytes; recording 8 texts needs most: keys and values of 192 tokens in 2 models, 4 bytes each."""
+    """Weights of 2 · 40 bytes; recording 8 texts needs most: 192 tokens in 2 models, 4 bytes for each key and value."""
     found = asked(CPUS)
     assert found == Resources(cpus=8, gpus=0, memory_bytes=80 + 2 * 2 * 8 * 192 * 4, accelerator_type=None)
     assert [found.fit(one) for one in CPUS] == [False, True, True]
