@@ -11,7 +11,7 @@ pair with an `engine` is decoded by servers (`specgauge.configs.engines`); its m
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 from annotated_types import MinLen
@@ -279,3 +279,16 @@ class PairConfig(Section):
     def drafts_with_model(self) -> bool:
         """Whether a model drafts: one of its own, or the target's first layers; lookups need none."""
         return not isinstance(self.draft, NgramDraft)
+
+
+def rank_errors(pairs: Sequence[PairConfig], mode: Mode, executor: str) -> Errors:
+    """What split targets do not go with: modes other than eager (that of the run where a pair has none), clusters."""
+    return [
+        (("pairs", index, "target", "parallel"), refused(None, f"null, since {why}", got="ranks"))
+        for index, pair in enumerate(pairs)
+        if pair.has_ranks
+        for why in (
+            *([f"mode is {pair.mode or mode}"] if (pair.mode or mode) != "eager" else []),
+            *([f"executor.kind is {executor}"] if executor != "local" else []),
+        )
+    ]

@@ -46,7 +46,7 @@ from specgauge.configs.fields import (
     one_of,
     with_searches,
 )
-from specgauge.configs.pairs import ModelConfig, PairConfig
+from specgauge.configs.pairs import ModelConfig, PairConfig, rank_errors
 from specgauge.configs.variants import CellRule, GridPoint, rule_errors, spread
 
 SPREAD = "spread"
@@ -268,9 +268,8 @@ class ValidateConfig(Section):
     """Accept by coin at this rate, or at these rates by position in a round, to check the cost model alone; the texts
     are then not the target's. Of servers, those of vLLM and llama.cpp that are started here."""
     max_seconds: Annotated[Seconds | None, NO_LIMIT] = 300.0
-    """Seconds for the decoding of one pair, by the clock: no block is begun that, by those before it, would not fit.
-    Where they are few, fewer cells are decoded rather than too few texts of each. The start of a server is not in them.
-    Null is no limit."""
+    """Seconds to decode one pair, starts of servers aside: no block is begun that, by those before it, would not fit.
+    Where they are few, fewer cells are decoded rather than too few texts of each. Null is no limit."""
 
 
 class LimitsConfig(Section):
@@ -394,15 +393,7 @@ class Config(Section):
             for role, spec in (("target", pair.target), ("draft", pair.draft))
             if isinstance(spec, ModelConfig) and spec.device == "cpu" and self.mode_of(pair) == "cuda_graph"
         ]
-        errors += [
-            (("pairs", index, "target", "parallel"), refused(None, f"null, since {why}", got="ranks"))
-            for index, pair in enumerate(self.pairs)
-            if isinstance(pair.target, ModelConfig) and pair.target.parallel is not None
-            for why in (
-                *([f"mode is {self.mode_of(pair)}"] if self.mode_of(pair) != "eager" else []),
-                *([f"executor.kind is {self.executor.kind}"] if self.executor.kind != "local" else []),
-            )
-        ]
+        errors += rank_errors(self.pairs, self.mode, self.executor.kind)
         own = self.acceptance
         if own.sequential and own.rollouts and any(isinstance(pair.draft, ModelConfig) for pair in self.pairs):
             expected = "0, since acceptance.sequential is true and draft chains need both models in memory"

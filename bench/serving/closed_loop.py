@@ -40,8 +40,8 @@ FEWEST_POLLS = 4
 """From which the most that was running is known."""
 WATCH_S, STALL_S = 0.05, 0.1
 """How often the client looks whether it runs, and the delay that is a stall."""
-BURST_S = 0.01
-"""After a stall, in which the client reads what came meanwhile: the gaps there are its own."""
+BURST_S, BURST_SHARE = 0.01, 0.1
+"""After a stall, and of its length, in which the client reads what came meanwhile: the gaps there are its own."""
 SETTLING_S = 0.05
 SCRAPES = 40
 """At most, until counters stand still and have every token that was sent."""
@@ -259,13 +259,13 @@ class _Gap:
 
 def _gaps(stream: Stream, spans: Sequence[Span], stalls: Sequence[Span]) -> Iterator[_Gap]:
     """Those whose middle lies in a span, and that have nothing of a stall and the burst after it."""
-    first = 0
+    first, put_off = 0, [(start, until + max(BURST_S, BURST_SHARE * (until - start))) for start, until in stalls]
     for (earlier, before), (later, came) in pairwise(stream.arrivals):
         first += before
         begin, end = stream.sent_s + earlier, stream.sent_s + later
         index = bisect_right(spans, (begin + end) / 2, key=itemgetter(0)) - 1
         is_full = index >= 0 and (begin + end) / 2 <= spans[index][1]
-        if is_full and not any(start < end and begin < until + BURST_S for start, until in stalls):
+        if is_full and not any(start < end and begin < until for start, until in put_off):
             yield _Gap(seconds=end - begin, first=first, chunks=came)
 
 

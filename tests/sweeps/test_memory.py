@@ -212,7 +212,7 @@ def test_the_estimate_is_within_a_tenth_of_the_peak(tmp_path: Path, device: str)
     folders: dict[str, Any] = {
         role: {"model": str(folder), "device": device} for role, folder in (("target", target), ("draft", draft))
     }
-    grid = {"batch_size": [4], "context": [256], "gamma": [3]}
+    grid = {"batch_size": [8], "context": [256], "gamma": [3]}
     config = run_config(folders, tmp_path, grid=grid, threads=1)
     read = load_config(config)
     parts = memory_bytes(read, read_sizes(read)["p"], plan_cells(read))
