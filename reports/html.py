@@ -161,7 +161,6 @@ def page_values(data: ReportData) -> dict[str, Any]:
         "spent": duration(spent_s) if spent_s > 0 else "",
         "environment": [
             *environment_facts(data.environment),
-            *model_facts(data.models),
             *compilation_facts(data.lines),
         ],
         "config_text": data.config_text,
@@ -300,12 +299,6 @@ def _plain(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return ", ".join(map(_plain, value)) or UNKNOWN
     return UNKNOWN if value in (None, "", {}) else str(value)
-
-
-def model_facts(models: Mapping[str, Mapping[str, str]]) -> Facts:
-    """A heading with (pair and role, how the model lay); empty where all lay as their files have them."""
-    facts = [(f"{pair} {role}", text) for pair, roles in models.items() for role, text in roles.items()]
-    return [("how models lay", facts)] if facts else []
 
 
 def compilation_facts(lines: Iterable[JournalLine]) -> Facts:

@@ -79,8 +79,6 @@ class ReportData:
     """Whether an engine timed whole rounds and counted them, there or under `specgauge run`."""
     validation_summary: ValidationSummary | None
     """All of `validation` in a few numbers."""
-    models: Mapping[str, Mapping[str, str]]
-    """How models lay that were quantised or spread, by pair and role."""
     warnings: Sequence[WarningRow]
     """What the run warns of."""
     gaps: Sequence[WarningRow]
@@ -127,7 +125,6 @@ def read_report_data(run_dir: Path) -> ReportData:
         break_even=run.break_even if run.is_served and stands(run_dir) else (),
         has_counts=run.has_counts,
         validation_summary=summarise(vars(row) for row in validation),
-        models={pair: one.models for pair, one in outcomes.items() if one.models},
         warnings=warnings,
         gaps=tuple(_gaps(run, lines, outcomes, _more_time(warnings) or RESUME)),
     )

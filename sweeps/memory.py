@@ -5,9 +5,9 @@
     activations             tokens of a forward · the most numbers of a token that a layer holds at once · bytes
     logits                  rows · positions · vocabulary · 4 bytes, as many copies as exist at once
 
-A stage's activations and logits do not exist at once; the larger counts. The interpreter, libraries and tokenizers come
-on top. Cells over `limits.memory` are skipped, and those that no device here could hold: over `SURE` times what it has,
-since the estimate is right to 10 %. Whatever lies between is tried.
+A stage's activations and logits do not exist at once; the larger counts. Libraries of matrix products keep 32 MiB. The
+interpreter and tokenizers come on top. Cells over `limits.memory` are skipped, and those that no device here could
+hold: over `SURE` times what it has, since the estimate is right to 10 %. Whatever lies between is tried.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ SURE = 1.1
 PREFILL_TOKENS = 16384
 """Tokens of one prefill in timing, all rows together; 2048 of each row where texts are written."""
 TEXT_CHUNK = 2048
+LIBRARY_BYTES = 32 << 20
+"""What the libraries of matrix products keep for themselves once a model has run, as measured on a CPU."""
 SLOTS = 64
 """Steps in which a cache grows."""
 LOGIT_COPIES = 4
@@ -120,9 +122,10 @@ def _logits(size: ModelSize | None, positions: int, copies: int) -> int:
 
 
 def memory_bytes(config: Config, sizes: PairSizes, cells: Sequence[Cell]) -> dict[str, int | None]:
-    """Bytes by part (`weights`, `keys and values`, `activations and logits`) at the stage of a pair that needs most.
+    """Bytes by part at the stage of a pair that needs most.
 
-    Weights, keys and values are None where a model's size is unknown.
+    The parts: `weights`, `keys and values`, `activations and logits`, `buffers of libraries`. The first two are None
+    where a model's size is unknown.
     """
     largest = max(stages(config, sizes, cells), key=lambda stage: stage.total_bytes)
     is_known = all(kv_bytes(config, sizes, cell) is not None for cell in cells)
@@ -130,6 +133,7 @@ def memory_bytes(config: Config, sizes: PairSizes, cells: Sequence[Cell]) -> dic
         "weights": sizes.weight_bytes,
         "keys and values": largest.kv_bytes if is_known else None,
         "activations and logits": largest.working_bytes,
+        "buffers of libraries": LIBRARY_BYTES,
     }
 
 

@@ -188,16 +188,6 @@ class LoadedPair:
         return found[0] if len(set(found)) == 1 else f"target {found[0]}, draft {found[-1]}"
 
     @property
-    def how_models_lie(self) -> dict[str, str]:
-        """The placement of those by role that were quantised, spread or split."""
-        roles = {"target": self.target} | ({} if self.draft is None else {"draft": self.draft})
-        return {
-            role: one.placement
-            for role, one in roles.items()
-            if how_it_lies(one.model) is not None or one.ranks > 1 or len(one.devices) > 1
-        }
-
-    @property
     def devices(self) -> tuple[torch.device, ...]:
         """Where its models are, each device once, the target's first."""
         return distinct_devices(device for model in self.models for device in model.devices)

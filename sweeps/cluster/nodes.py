@@ -114,9 +114,10 @@ def resources_of(
         needed = [
             sum(part or 0 for part in memory_bytes(config, sizes[pair.name], plan_cells(config, pair.name)).values())
             for pair in planned_pairs(config)
+            if sizes[pair.name].weight_bytes is not None
             if pair.accelerator_type == device
         ]
-        memory = max(needed) or None
+        memory = max(needed, default=None)
     return Resources(cpus=cpus, gpus=gpus, memory_bytes=memory, accelerator_type=kind)
 
 

@@ -161,7 +161,6 @@ class PairRun:
         is_chosen = any(isinstance(one, ModelConfig) and one.dtype == "auto" for one in specs)
         why = f", dtype: auto; {choice['why']}" if is_chosen and choice and "cpu" in loaded[0].placement else ""
         self.progress.say(f"{self.pair.name}: {loaded[0].placement} ({mode}{why})")
-        self.session.outcome.models = loaded[0].how_models_lie
         limits = {model.name: model.max_context for model in loaded[0].models}
         self.session.prompts.fit(limits, loaded[0].target.eos_token_ids)
         self.session.note(*loaded[0].notes)

@@ -50,8 +50,6 @@ class PairOutcome:
     """Of `validate.max_seconds`, where that is what ended the decoding end to end."""
     warnings: list[WarningRow] = field(default_factory=list)
     """What was met in its models and prompts."""
-    models: dict[str, Text] = field(default_factory=dict)
-    """How its models lay in memory, by role, where that is more than a type on a device."""
 
 
 def together(parts: Sequence[PairOutcome], *, at_once: int = 1) -> PairOutcome:
@@ -73,7 +71,6 @@ def together(parts: Sequence[PairOutcome], *, at_once: int = 1) -> PairOutcome:
         left_out=list(dict.fromkeys(what for one in parts for what in one.left_out)),
         needed_s=sum(known_s) / min(at_once, len(parts)) if known_s and len(known_s) == len(needed_s) else None,
         needed_decoding_s=max(decoding_s, default=None),
-        models=joined("models"),
         warnings=list({(row.code, row.message): row for one in parts for row in one.warnings}.values()),
     )
 

@@ -13,7 +13,7 @@ import yaml
 from specgauge.cli.main import main
 from specgauge.model.arms import arm_names
 from specgauge.reports import sections
-from specgauge.reports.html import compilation_facts, environment_facts, model_facts, write_report
+from specgauge.reports.html import compilation_facts, environment_facts, write_report
 from specgauge.sweeps.analysis.predictions import predict_run
 from specgauge.sweeps.plan import plan_cells
 from specgauge.sweeps.store.derived import write_answers
@@ -327,9 +327,3 @@ def test_compiled_forwards_are_told_by_pair_and_mode() -> None:
     ((_, facts),) = compilation_facts(lines)
     assert facts == [("p, compile", "5 forwards in 12.2 s"), ("p, cuda_graph", "1 forward in 0.5 s")]
     assert compilation_facts(lines[:2]) == []
-
-
-def test_how_quantised_models_lay() -> None:
-    lay = "float32 on cpu (bitsandbytes, 4 bits, 240 MiB)"
-    assert model_facts({"p": {"target": lay}}) == [("how models lay", [("p target", lay)])]
-    assert model_facts({}) == []

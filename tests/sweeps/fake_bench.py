@@ -176,7 +176,6 @@ class FakeBench:
             placement="float32 on cpu",
             drafts_with_model=pair.drafts_with_model,
             transfers=False,
-            how_models_lie={},
         )
 
     def model(self, name: str) -> Any:

@@ -158,11 +158,13 @@ def test_memory_by_part(folder: Path) -> None:
         "weights": 2 * 4 * 4224,
         "keys and values": 2 * (2 * 2 * 2 * 8 * 128 * 4 * 4),
         "activations and logits": 4 * (64 + 3 + 1) * (3 * 32 + 8 * (4 * 4 + 3 * 2)) * 4,
+        "buffers of libraries": 32 * 2**20,
     }
     assert memory_bytes(config, PairSizes(target=size, draft=None), plan_cells(config)) == {
         "weights": None,
         "keys and values": None,
         "activations and logits": 4 * (64 + 3 + 1) * (3 * 32 + 8 * (4 * 4 + 3 * 2)) * 4,
+        "buffers of libraries": 32 * 2**20,
     }
 
 

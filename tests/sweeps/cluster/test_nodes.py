@@ -24,9 +24,9 @@ GPUS[0]["Resources"]["accelerator_type:H100"] = 1.0
 
 
 def test_a_task_on_cpus_has_a_node_and_the_memory_of_the_estimate() -> None:
-    """Weights of 2 · 40 bytes; recording 8 texts needs most: keys and values of 192 tokens in 2 models, 4 bytes each."""
+    """Weights of 2 · 40 bytes, keys and values of 8 texts in 192 slots, and what libraries keep; no vocabulary."""
     found = asked(CPUS)
-    assert found == Resources(cpus=8, gpus=0, memory_bytes=80 + 2 * 2 * 8 * 192 * 4, accelerator_type=None)
+    assert found == Resources(cpus=8, gpus=0, memory_bytes=80 + 2 * 8 * 192 * 8 + (32 << 20), accelerator_type=None)
     assert [found.fit(one) for one in CPUS] == [False, True, True]
     assert found.at_once(CPUS[1:]) == 2
 
