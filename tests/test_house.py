@@ -21,7 +21,7 @@ from tests.conftest import check_snapshot
 from tests.reports.synthetic import Shape, build_run
 
 ROOT = Path(__file__).parent.parent
-WITHOUT_TORCH = ("specgauge.bench.serving", "specgauge.bench.processor")
+WITHOUT_TORCH = ("specgauge.bench.serving", "specgauge.bench.processor", "specgauge.bench.models.quantized")
 FOLDERS = ("bench", "configs", "model", "reports", "sweeps")
 FRONT_DOOR = ROOT / "src" / "specgauge"
 EVERYWHERE = {"version", "exits"}
