@@ -7,8 +7,8 @@
 
 A stage's activations and logits do not exist at once; the larger counts. Libraries of matrix products keep 32 MiB. The
 interpreter and tokenizers come on top. Cells over `limits.memory` are skipped, and those that no device here could
-hold: over `SURE` times what it has, since the estimate is mostly right to 10 %, and rather too low. Whatever lies between
-is tried.
+hold: over `SURE` times what it has, since the estimate is mostly right to 10 %, and rather too low.
+Whatever lies between is tried.
 """
 
 from __future__ import annotations
