@@ -16,6 +16,8 @@ from torch.distributed.elastic.multiprocessing.api import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
+_LAUNCHERS_OWN = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+"""Signals that the launcher handles and does not give back."""
 MONITOR_S = 0.5
 """Between two looks of the launcher at its ranks."""
 
@@ -45,6 +47,7 @@ def on_ranks(
         monitor_interval=MONITOR_S,
         start_method="spawn",
     )
+    handlers = {one: signal.getsignal(one) for one in _LAUNCHERS_OWN}
     try:
         return elastic_launch(launch, rank)(work, task)[0], None
     except ChildFailedError as error:
@@ -52,6 +55,9 @@ def on_ranks(
         return None, death(number, count, failure)
     except SignalException as error:
         raise KeyboardInterrupt from error
+    finally:
+        for one, handler in handlers.items():
+            signal.signal(one, handler)
 
 
 def rank(work: Callable[..., Any], task: tuple[Any, ...]) -> Any:

@@ -216,7 +216,7 @@ def _pair_lines(config: Config, pair: PairConfig, sizes: PairSizes, prompts: int
     shares = _listed(f"{name} {size_text(part)}" for name, part in parts.items() if part is not None)
     return [
         *lines,
-        f"  memory at the largest cell (estimate): {unknown if needed is None else size_text(needed)}"
+        f"  memory at the stage that needs most (estimate): {unknown if needed is None else size_text(needed)}"
         f"{f' ({shares}), besides the program' if shares else ''}",
         *_interleaved_lines(config, pair, sizes),
         *_time_lines(config, pair, sizes, prompts, unknown, [] if any(one.gguf_file for one in models) else absent),

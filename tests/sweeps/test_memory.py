@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +19,6 @@ from specgauge.sweeps.memory import (
     ALONE,
     PREFILL_TOKENS,
     fit_alone,
-    memory_bytes,
     memory_of,
     over_memory,
     over_what,
@@ -32,6 +29,7 @@ from specgauge.sweeps.run.runner import run
 from specgauge.sweeps.store.outcomes import read_outcomes
 from specgauge.sweeps.store.rundir import Run
 from tests.bench.tiny_checkpoints import llama, save, word_tokenizer
+from tests.benchmarks.memory import TENTH, estimate_and_peak
 from tests.sweeps import made
 
 SIZE = ModelSize(
@@ -192,35 +190,8 @@ def test_a_run_in_which_nothing_fits_says_so_first(
     assert told.out.startswith("Nothing was measured: skipped: needs ")
 
 
-MEASURED = """
-import sys, torch
-from tests.sweeps.peak_memory import peaks
-print(*peaks(sys.argv[1], sys.argv[2]))
-"""
-
-
-@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
-def test_the_estimate_is_within_a_tenth_of_the_peak(tmp_path: Path, device: str) -> None:
-    """In a process of its own, over what it held before the models were there: of a CPU its resident set."""
-    if device == "cuda" and not torch.cuda.is_available():
-        pytest.skip("needs a CUDA device")
-    if device == "cpu" and not Path("/proc/self/clear_refs").exists():
-        pytest.skip("needs Linux")
-    shape = {"hidden_size": 512, "intermediate_size": 1536, "num_hidden_layers": 6, "max_position_embeddings": 512}
-    target = save(tmp_path / "target", llama(8000, **shape, initializer_range=0.02), word_tokenizer())
-    draft = save(tmp_path / "draft", llama(8000, **{**shape, "num_hidden_layers": 1}), word_tokenizer())
-    folders: dict[str, Any] = {
-        role: {"model": str(folder), "device": device} for role, folder in (("target", target), ("draft", draft))
-    }
-    grid = {"batch_size": [4], "context": [256], "gamma": [3]}
-    config = run_config(folders, tmp_path, grid=grid, threads=1)
-    read = load_config(config)
-    parts = memory_bytes(read, read_sizes(read)["p"], plan_cells(read))
-    estimate = sum(part for part in parts.values() if part is not None)
-    root = str(Path(__file__).parents[2])
-    done = subprocess.run(
-        [sys.executable, "-c", MEASURED, str(config), str(tmp_path / "run")], cwd=root, capture_output=True, text=True,
-        check=True,
-    )  # fmt: skip
-    measured = int(done.stdout.split()[-1])
-    assert estimate == pytest.approx(measured, rel=0.1)
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_the_estimate_is_within_a_tenth_of_the_peak_on_a_gpu() -> None:
+    estimate, peak = estimate_and_peak("two models", "cuda")
+    assert estimate == pytest.approx(peak, rel=TENTH)
