@@ -11,6 +11,7 @@ import json
 import re
 import shlex
 import sys
+import tempfile
 import tomllib
 import types
 from collections.abc import Callable, Iterator, Sequence
@@ -46,7 +47,7 @@ from specgauge.sweeps import proof
 from specgauge.sweeps.analysis import warnings
 from specgauge.sweeps.store import rundir
 from specgauge.sweeps.store.schema import PredictionRow, ValidationRow
-from tests.benchmarks import coverage, model_speed, search, served
+from tests.benchmarks import coverage, memory, model_speed, search, served
 from tests.cli.conftest import Run, command
 from tests.conftest import check_snapshot
 from tests.reports.synthetic import Shape, build_run
@@ -228,6 +229,12 @@ def pytest_arguments(arguments: Sequence[str]) -> int:
     return 0
 
 
+def memory_case() -> int:
+    """A case of the benchmark of memory is read; to measure it takes most of a minute."""
+    with tempfile.TemporaryDirectory() as folder:
+        return int(load_config(memory.case_config("two models", "cpu", Path(folder))).name != "memory")
+
+
 MODULES: dict[str, Callable[[Sequence[str]], int]] = {
     "pytest": pytest_arguments,
     "specgauge.bench.end_to_end.benchmark": lambda given: benchmark.main(
@@ -235,6 +242,7 @@ MODULES: dict[str, Callable[[Sequence[str]], int]] = {
     ),
     "specgauge.sweeps.proof": proof.main,
     "tests.benchmarks.coverage": lambda _: coverage.main(count=2),
+    "tests.benchmarks.memory": lambda _: memory_case(),
     "tests.benchmarks.model_speed": lambda _: model_speed.main(),
     "tests.benchmarks.search": lambda _: search.main(runs=2),
     "tests.benchmarks.served": lambda _: served.main("1"),
