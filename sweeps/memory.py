@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -264,7 +265,9 @@ def memory_of(device: str) -> int | None:
     return min((*total, *limits), default=None)
 
 
+@cache
 def _gpu_bytes() -> int | None:
+    """Of the largest GPU; asked of the driver once, since every cell of a grid is held against it."""
     try:
         import pynvml
 
